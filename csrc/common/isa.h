@@ -1,0 +1,25 @@
+// Which instruction set the kernels of this process use: found by CPUID once, or forced lower by an option.
+#pragma once
+
+#include <string>
+
+namespace octavo {
+
+// Ordered: a machine that has one has all before it.
+enum class Isa : int {
+  kAvx2 = 0,        // AVX2 + FMA + F16C
+  kAvx512Vnni = 1,  // AVX512 F/BW/VL/DQ + VNNI
+  kAmx = 2,         // the same + AVX512-BF16 + AMX tile/int8/bf16, with the kernel's permission
+};
+
+// The best set of this machine. Throws std::runtime_error where not even AVX2 is there.
+Isa detect_isa();
+
+// True when the machine (and the operating system) can run `isa`.
+bool isa_supported(Isa isa);
+
+// "avx2", "avx512_vnni", "amx" <-> Isa. parse_isa throws std::invalid_argument with the allowed names.
+const char* isa_name(Isa isa);
+Isa parse_isa(const std::string& name);
+
+}  // namespace octavo

@@ -1,0 +1,3 @@
+"""Octavo: a PagedAttention inference engine."""
+
+__version__ = "0.1.0"

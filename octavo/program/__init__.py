@@ -1,0 +1,1 @@
+"""The program: operations, and the builder with which a model recipe emits them."""
