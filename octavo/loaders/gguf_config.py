@@ -17,6 +17,7 @@ from octavo.models.model_config import ModelConfig
 ARCHITECTURES: Final = ("llama", "qwen2", "qwen3", "gemma3")
 _LAYERS_OF_GEMMA3_27B: Final = 62
 _GEMMA3_PERIOD: Final = 6
+_NO_TOKEN: Final = (1 << 32) - 1  # how some converters write "none"
 
 # Keys that change what a model computes, and that no recipe knows: they must be absent or 0.
 _UNSUPPORTED: Final = (
@@ -80,7 +81,9 @@ class _Keys:
     def token(self, key: str) -> int | None:
         """A token id under tokenizer.ggml, if it is there."""
         value = self._file.metadata.get(f"tokenizer.ggml.{key}")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        if value is None or (isinstance(value, int) and value == _NO_TOKEN):
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
             raise self.fail(f"tokenizer.ggml.{key}", f"is {_shown(value)}, it must be an integer")
         return value
 
