@@ -8,6 +8,9 @@
 namespace nb = nanobind;
 
 void bind_linear(nb::module_& m);
+namespace octavo {
+void bind_attention(nb::module_& m);
+}
 
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of Octavo.";
@@ -17,4 +20,5 @@ NB_MODULE(_native, m) {
       .def(nb::init<int>(), nb::arg("num_threads"))
       .def_prop_ro("size", &octavo::ThreadTeam::size);
   bind_linear(m);
+  octavo::bind_attention(m);
 }
