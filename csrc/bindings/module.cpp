@@ -7,6 +7,8 @@
 
 namespace nb = nanobind;
 
+void bind_sampling(nanobind::module_&);
+
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of Octavo.";
   m.def("detect_isa", [] { return std::string(octavo::isa_name(octavo::detect_isa())); });
@@ -14,4 +16,5 @@ NB_MODULE(_native, m) {
   nb::class_<octavo::ThreadTeam>(m, "ThreadTeam")
       .def(nb::init<int>(), nb::arg("num_threads"))
       .def_prop_ro("size", &octavo::ThreadTeam::size);
+  bind_sampling(m);
 }
