@@ -11,6 +11,7 @@ void bind_linear(nb::module_& m);
 namespace octavo {
 void bind_attention(nb::module_& m);
 }
+void bind_sampling(nanobind::module_&);
 
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of Octavo.";
@@ -21,4 +22,5 @@ NB_MODULE(_native, m) {
       .def_prop_ro("size", &octavo::ThreadTeam::size);
   bind_linear(m);
   octavo::bind_attention(m);
+  bind_sampling(m);
 }
