@@ -1,0 +1,295 @@
+"""The same for asyncio: the engine runs in its own thread, the event loop only delivers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, Self
+
+from octavo.config import EngineOptions
+from octavo.loading import LoadedModel, load
+from octavo.outputs import RequestOutput
+from octavo.prompts import Conversation, Prompt, PromptReader, TokenizedPrompt
+from octavo.request_driver import EngineError, RequestDriver
+from octavo.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from octavo.engine.engine import EngineStats
+    from octavo.request_state import RequestState
+    from octavo.text.tokenizer import Tokenizer
+
+_LONG_TEXT = 16_384
+"""Characters from which on a prompt is tokenized off the event loop."""
+
+
+class AsyncLLM:
+    """A model that many tasks, on any number of event loops, share.
+
+        async with AsyncLLM("smollm2") as llm:
+            async for output in llm.generate("Hello", SamplingParams(max_tokens=16)):
+                print(output.outputs[0].delta, end="", flush=True)
+
+    Outputs are cumulative. A slow reader misses intermediate ones, never text, and never slows the engine
+    down. Leaving the loop, closing the generator or cancelling the task aborts the request. Takes the options
+    of LLM.
+    """
+
+    def __init__(self, model: str, **options: Any) -> None:
+        self._start(load(EngineOptions(model=model, **options)))
+
+    @classmethod
+    def from_loaded(cls, loaded: LoadedModel) -> Self:
+        """Takes over a model that is loaded already."""
+        llm = cls.__new__(cls)
+        llm._start(loaded)
+        return llm
+
+    def _start(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+        self._ids = count()
+        self._reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
+        self._thread = _EngineThread(loaded)
+        # Also at exit: before the interpreter goes down, a daemon thread must be out of native code.
+        self._finalizer = weakref.finalize(self, self._thread.close)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+    ) -> AsyncIterator[RequestOutput]:
+        """Streams the answer to one prompt. Raises ValueError at the first `anext` for a bad prompt, or for
+        an id that is in use."""
+        return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
+
+    def chat(
+        self,
+        messages: Conversation,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> AsyncIterator[RequestOutput]:
+        """Streams the answer to a conversation, through the model's own chat template."""
+        size = sum(_size(message.get("content")) for message in messages if isinstance(message, Mapping))
+        return self._generate(
+            lambda: self._reader.read_chat(messages, tools), size, sampling_params, request_id
+        )
+
+    async def abort(self, request_id: str) -> None:
+        """Ends a request in any state; its stream ends with finish_reason "abort". Unknown ids are
+        ignored."""
+        self._thread.abort(request_id)
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer: encode, decode, apply_chat_template."""
+        return self.loaded.tokenizer
+
+    def stats(self) -> EngineStats:
+        """What the KV memory and the scheduler held after the last step."""
+        return self._thread.stats()
+
+    def close(self) -> None:
+        """Ends all requests with EngineError, the thread, and frees the memory. May be called twice."""
+        self._finalizer()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    async def _generate(
+        self,
+        read: Callable[[], TokenizedPrompt],
+        size: int,
+        params: SamplingParams | None,
+        request_id: str | None,
+    ) -> AsyncIterator[RequestOutput]:
+        prompt = await asyncio.to_thread(read) if size >= _LONG_TEXT else read()
+        if request_id is None:
+            request_id = f"request-{next(self._ids)}"
+        stream = self._thread.submit(request_id, prompt, params or SamplingParams())
+        try:
+            while True:
+                await stream.ready.wait()
+                output = self._thread.take(stream)
+                yield output
+                if output.finished:
+                    return
+        finally:
+            self._thread.abandon(stream)
+
+
+class _Stream:
+    """One reader: its event loop, and whether it has been told that there is something to read."""
+
+    def __init__(self, state: RequestState, loop: asyncio.AbstractEventLoop) -> None:
+        self.state = state
+        self.loop = loop
+        self.ready = asyncio.Event()
+        self.told = False
+
+    def tell(self) -> None:
+        """Wakes the reader, once until it has read. Called under the lock, from the engine's thread."""
+        if not self.told:
+            self.told = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed; its generator was closed with it
+                self.loop.call_soon_threadsafe(self.ready.set)
+
+
+class _EngineThread:
+    """Owns the engine. Other threads leave commands; it sleeps on a condition while there is nothing to do.
+
+    The lock guards commands, streams and request states. It is held while tokens are handed out, never while
+    the engine computes.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self._driver = RequestDriver(loaded.engine, loaded.tokenizer)
+        self._condition = threading.Condition()
+        self._commands: deque[Callable[[], None]] = deque()
+        self._streams: dict[str, _Stream] = {}
+        self._closing = False
+        self._stats = loaded.engine.stats()
+        self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams) -> _Stream:
+        """Queues a request for the engine; called on the reader's event loop."""
+        state = self._driver.new_state(request_id, prompt, params, incremental=True)
+        stream = _Stream(state, asyncio.get_running_loop())
+        with self._condition:
+            if self._closing:
+                raise EngineError("the AsyncLLM is closed")
+            if request_id in self._streams:
+                raise ValueError(f"request_id={request_id!r}: is in use by a request that has not finished")
+            self._streams[request_id] = stream
+            self._commands.append(lambda: self._add(stream))
+            self._condition.notify()
+        return stream
+
+    def take(self, stream: _Stream) -> RequestOutput:
+        """The newest output of a stream that was told to read. Raises what ended it."""
+        with self._condition:
+            stream.ready.clear()
+            stream.told = False
+            if stream.state.error is not None:
+                raise stream.state.error
+            return stream.state.next_output()
+
+    def abort(self, request_id: str) -> None:
+        """Ends a request; its reader is told."""
+        with self._condition:
+            self._commands.append(lambda: self._abort(request_id))
+            self._condition.notify()
+
+    def abandon(self, stream: _Stream) -> None:
+        """The reader is gone: forget the stream, and abort the request if it still runs."""
+        with self._condition:
+            if self._streams.get(stream.state.request_id) is stream:
+                del self._streams[stream.state.request_id]
+            if not stream.state.finished and not self._closing:
+                self._commands.append(lambda: self._abort_state(stream.state))
+                self._condition.notify()
+
+    def stats(self) -> EngineStats:
+        with self._condition:
+            return self._stats
+
+    def close(self) -> None:
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while self._handle_commands():
+                try:
+                    updates = self._loaded.engine.step()
+                except Exception as error:
+                    self._fail(error)
+                    continue
+                with self._condition:
+                    self._tell(self._driver.deliver(updates))
+                    self._stats = self._loaded.engine.stats()
+        finally:
+            self._end()
+
+    def _handle_commands(self) -> bool:
+        """Waits until there is work. False when closing."""
+        with self._condition:
+            while not (self._closing or self._commands or self._driver.has_unfinished):
+                self._condition.wait()
+            while self._commands and not self._closing:
+                command = self._commands.popleft()
+                try:
+                    command()
+                except Exception as error:
+                    self._tell(self._driver.abort_all(_engine_error(error)))
+            if not self._driver.has_unfinished:
+                self._stats = self._loaded.engine.stats()
+            return not self._closing
+
+    def _add(self, stream: _Stream) -> None:
+        state = stream.state
+        if self._streams.get(state.request_id) is not stream:
+            return  # its reader left before the engine saw it
+        try:
+            self._driver.add(state)
+        except Exception as error:
+            state.end("abort", error)
+            stream.tell()
+
+    def _abort(self, request_id: str) -> None:
+        state = self._driver.abort(request_id)
+        if state is not None:
+            self._tell([state])
+
+    def _abort_state(self, state: RequestState) -> None:
+        """Aborts this very request, not a later one with the same id."""
+        if self._driver.is_running(state):
+            self._driver.abort(state.request_id)
+
+    def _tell(self, states: list[RequestState]) -> None:
+        for state in states:
+            stream = self._streams.get(state.request_id)
+            if stream is not None and stream.state is state:
+                if state.finished:
+                    del self._streams[state.request_id]
+                stream.tell()
+
+    def _fail(self, error: Exception) -> None:
+        with self._condition:
+            self._tell(self._driver.abort_all(_engine_error(error)))
+
+    def _end(self) -> None:
+        """Nobody waits for ever: every reader that is left gets an error."""
+        with self._condition:
+            self._closing = True
+            error = EngineError("the AsyncLLM was closed")
+            self._tell(self._driver.abort_all(error))
+            for stream in list(self._streams.values()):
+                stream.state.end("abort", error)
+                self._tell([stream.state])
+            self._loaded.close()
+
+
+def _engine_error(cause: Exception) -> EngineError:
+    error = EngineError(f"the engine failed in a step: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _size(prompt: object) -> int:
+    """Characters to tokenize."""
+    if isinstance(prompt, Mapping):
+        prompt = prompt.get("prompt")
+    return len(prompt) if isinstance(prompt, str) else 0

@@ -1,0 +1,249 @@
+"""From options to a model that is ready to run: checkpoint, program, executor, KV memory, tokenizer,
+engine."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.config import EngineOptions, format_bytes
+from octavo.memory import core_facts, default_kv_bytes, memory_facts
+from octavo.native_library import native_library
+
+if TYPE_CHECKING:
+    from octavo.engine.engine import Engine
+    from octavo.executors.interface import Executor
+    from octavo.loaders.checkpoint import Checkpoint
+    from octavo.models.model_config import ModelConfig
+    from octavo.program.operations import Program
+    from octavo.text.tokenizer import Tokenizer
+
+Progress = Callable[[str], None]
+"""Told what is being done, in a few words"""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is ready to run, and what was decided on the way."""
+
+    options: EngineOptions
+    path: Path
+    config: ModelConfig
+    fingerprint: str
+    program: Program
+    executor: Executor
+    tokenizer: Tokenizer
+    engine: Engine
+    threads: int
+    max_model_len: int
+    """Tokens of prompt and answer together"""
+    num_blocks: int
+    block_bytes: int
+    weight_bytes: int
+    """Of the checkpoint's tensors, as stored"""
+
+    @property
+    def vocab_size(self) -> int:
+        return self.program.vocab_size
+
+    @property
+    def kv_cache_bytes(self) -> int:
+        """The cap of the KV memory."""
+        return self.num_blocks * self.block_bytes
+
+    def close(self) -> None:
+        """Frees the executor's threads and memory."""
+        self.executor.close()
+
+
+def load(options: EngineOptions, progress: Progress | None = None) -> LoadedModel:
+    """Loads a model. Raises ValueError (bad options or files) or OSError, naming what is wrong."""
+    from octavo.loaders.checkpoint import open_checkpoint
+    from octavo.loaders.hub import resolve_model
+    from octavo.models.registry import build_program
+
+    say = progress or (lambda _: None)
+    path = resolve_model(options.model)
+    say(f"opening {path.name}")
+    checkpoint = open_checkpoint(path)
+    tokenizer = _InBackground(lambda: _load_tokenizer(checkpoint))
+    program = build_program(checkpoint.config)
+    max_model_len = resolve_max_model_len(options, program.max_model_len)
+    threads = options.threads or core_facts().usable
+    say(f"loading {sum(source.raw.nbytes for source in checkpoint.tensors.values()) / 1e6:.0f} MB of weights")
+    executor = build_executor(options, program, checkpoint, threads)
+    try:
+        return _assemble(options, checkpoint, program, executor, tokenizer.result(), threads, max_model_len)
+    except BaseException:
+        executor.close()
+        raise
+
+
+def _assemble(
+    options: EngineOptions,
+    checkpoint: Checkpoint,
+    program: Program,
+    executor: Executor,
+    tokenizer: Tokenizer,
+    threads: int,
+    max_model_len: int,
+) -> LoadedModel:
+    from octavo.engine.engine import Engine, EngineConfig
+    from octavo.sampling.sampler import Sampler
+
+    block_bytes = executor.block_bytes(options.block_size)
+    num_blocks = choose_num_blocks(options, program, block_bytes, max_model_len)
+    engine = Engine(
+        executor=executor,
+        sampler=Sampler(program.vocab_size, getattr(executor, "thread_team", None)),
+        program=program,
+        config=EngineConfig(
+            num_blocks=num_blocks,
+            block_size=options.block_size,
+            max_model_len=max_model_len,
+            max_num_seqs=options.max_num_seqs,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            enable_prefix_caching=options.enable_prefix_caching,
+        ),
+        eos_token_ids=frozenset({*tokenizer.eos_token_ids, *checkpoint.config.eos_token_ids}),
+    )
+    return LoadedModel(
+        options=options,
+        path=checkpoint.path,
+        config=checkpoint.config,
+        fingerprint=checkpoint.fingerprint,
+        program=program,
+        executor=executor,
+        tokenizer=tokenizer,
+        engine=engine,
+        threads=threads,
+        max_model_len=max_model_len,
+        num_blocks=num_blocks,
+        block_bytes=block_bytes,
+        weight_bytes=sum(source.raw.nbytes for source in checkpoint.tensors.values()),
+    )
+
+
+def resolve_max_model_len(options: EngineOptions, model_limit: int) -> int:
+    """The option, or what the model was made for. Raises ValueError where the option is above that."""
+    if options.max_model_len is None:
+        return model_limit
+    if options.max_model_len > model_limit:
+        raise ValueError(
+            f"max_model_len={options.max_model_len}: the model was made for at most {model_limit} tokens"
+        )
+    return options.max_model_len
+
+
+def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int, max_model_len: int) -> int:
+    """Blocks of the pool: what the cap holds, and never more than max_num_seqs full contexts can use.
+
+    Raises ValueError where not even one block per KV group fits.
+    """
+    groups = len(program.kv_groups)
+    useful = options.max_num_seqs * groups * -(-max_model_len // options.block_size)
+    cap = options.kv_cache_bytes
+    if cap is None:
+        cap = default_kv_bytes(memory_facts(), useful * block_bytes)
+    num_blocks = min(cap // block_bytes, useful)
+    if num_blocks < groups:
+        given = options.kv_cache_memory or format_bytes(cap)
+        raise ValueError(
+            f"kv_cache_memory={given!r}: holds {num_blocks} blocks of {options.block_size} tokens; the model needs "
+            f"at least {groups}, {format_bytes(groups * block_bytes)}"
+        )
+    return num_blocks
+
+
+def build_executor(
+    options: EngineOptions, program: Program, checkpoint: Checkpoint, threads: int
+) -> Executor:
+    """The executor that the options ask for. "auto" takes native, and reference with a warning where it
+    cannot be."""
+    if options.executor == "reference":
+        return _build(options, "reference", program, checkpoint, threads)
+    reasons = unsupported_reasons("native", options)
+    if options.executor == "native" or options.instruction_set is not None or not reasons:
+        return _build(options, "native", program, checkpoint, threads)
+    warnings.warn(
+        "the native executor is not usable ("
+        + "; ".join(reasons)
+        + "): the reference executor runs instead, "
+        "which is slow. `octavo doctor` says more.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return _build(options, "reference", program, checkpoint, threads)
+
+
+def unsupported_reasons(name: str, options: EngineOptions | None = None) -> list[str]:
+    """Why this machine, this installation or these options cannot use an executor; empty where they can."""
+    if name == "reference":
+        if options is not None and options.dtype == "bfloat16":
+            return ["dtype='bfloat16': the reference executor computes in float32 only"]
+        return []
+    try:
+        native = native_library()
+        best = native.detect_isa()
+    except ImportError as error:
+        return [f"the native library is not built, or does not load: {error}"]
+    except RuntimeError as error:
+        return [str(error)]
+    wanted = None if options is None else options.instruction_set
+    if wanted is not None and not native.isa_supported(wanted):
+        return [f"instruction_set={wanted!r}: the best that this machine has is {best!r}"]
+    return []
+
+
+def _build(
+    options: EngineOptions, name: str, program: Program, checkpoint: Checkpoint, threads: int
+) -> Executor:
+    from octavo.loaders.checkpoint import check_weights
+
+    reasons = unsupported_reasons(name, options)
+    if reasons:
+        raise ValueError(f"executor={name!r}: " + "; ".join(reasons))
+    check_weights(program.weights, checkpoint)
+    if name == "reference":
+        from octavo.executors.reference import ReferenceExecutor
+
+        return ReferenceExecutor(program, checkpoint, num_threads=threads)
+    from octavo.executors.native import NativeExecutor
+
+    return NativeExecutor(
+        program, checkpoint, options.dtype, num_threads=threads, instruction_set=options.instruction_set
+    )
+
+
+def _load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    from octavo.text.tokenizer import load_tokenizer
+
+    return load_tokenizer(checkpoint.tokenizer_files())
+
+
+class _InBackground:
+    """A value computed in a thread, while the weights are being packed by others."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute = compute
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="octavo-tokenizer", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._value = self._compute()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        """Waits for the value; raises what the computation raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._value

@@ -1,0 +1,159 @@
+"""Drives an engine for callers who think in requests: LLM in the caller's thread, AsyncLLM in a thread of its
+own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from octavo.request_state import RequestState
+
+if TYPE_CHECKING:
+    from octavo.engine.engine import Engine, SequenceUpdate
+    from octavo.prompts import TokenizedPrompt
+    from octavo.sampling_params import SamplingParams
+    from octavo.text.tokenizer import Tokenizer
+
+
+class EngineError(RuntimeError):
+    """The engine failed in a step, or is closed: no fault of the request that gets this error."""
+
+
+class RequestDriver:
+    """Requests in, tokens to their states, stop strings back to the engine. One thread at a time."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
+        self.engine = engine
+        self._tokenizer = tokenizer
+        self._states: dict[str, RequestState] = {}
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._states)
+
+    def new_state(
+        self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False
+    ) -> RequestState:
+        """A request that the engine does not know yet. `incremental`: its text will be looked at on the
+        way."""
+        return RequestState(request_id, prompt, params, self._tokenizer, incremental)
+
+    def add(self, state: RequestState) -> None:
+        """Hands a request to the engine. Raises ValueError where it can never fit or its id is in use."""
+        from octavo.engine.request import Request
+
+        if state.request_id in self._states:
+            raise ValueError(f"request_id={state.request_id!r}: is in use by a request that has not finished")
+        self.engine.add_request(
+            Request(
+                request_id=state.request_id,
+                prompt_token_ids=state.prompt.token_ids,
+                params=state.params,
+                cache_salt=state.prompt.cache_salt,
+            )
+        )
+        self._states[state.request_id] = state
+
+    def abort(self, request_id: str, error: Exception | None = None) -> RequestState | None:
+        """Ends a request in any state; None where there is no such request (any more)."""
+        state = self._states.get(request_id)
+        if state is None:
+            return None
+        try:
+            self.engine.abort(request_id)
+        finally:
+            state.end("abort", error)
+            self._forget(state)
+        return state
+
+    def abort_all(self, error: Exception | None = None) -> list[RequestState]:
+        """Ends every request. One that the engine cannot even abort is ended here all the same."""
+        states = list(self._states.values())
+        for state in states:
+            with suppress(Exception):
+                self.abort(state.request_id, error)
+        return states
+
+    def step(self) -> list[RequestState]:
+        """One engine step: the states that changed, each once."""
+        return self.deliver(self.engine.step())
+
+    def deliver(self, updates: Iterable[SequenceUpdate]) -> list[RequestState]:
+        """Takes a step's updates to their requests. What fails for one request ends that request only."""
+        changed: dict[str, RequestState] = {}
+        for update in updates:
+            state = self._states.get(update.request_id)
+            if state is None or state.finished:
+                continue
+            changed[state.request_id] = state
+            try:
+                if state.append(update):
+                    self.engine.finish(state.request_id, update.index, "stop")
+                if state.finished:
+                    self._forget(state)
+            except Exception as error:
+                self.abort(state.request_id, error)
+        return list(changed.values())
+
+    def is_running(self, state: RequestState) -> bool:
+        """Whether the engine has this very request, not another one of the same id."""
+        return self._states.get(state.request_id) is state
+
+    def run(
+        self,
+        requests: Iterable[RequestState | None],
+        window: Callable[[], int],
+        on_step: Callable[[], None] | None = None,
+    ) -> Generator[RequestState | None, None, None]:
+        """Runs requests and yields each as it finishes, with its `error` where it failed or was refused.
+
+        At most `window()` of them are in the engine at once, and the next ones are read only then: a huge
+        input never sits in memory. All of the first window is added before the first step. None among the
+        requests stands for one that went wrong before: it is yielded at once. Aborts what is left when it is
+        closed.
+        """
+        waiting = iter(requests)
+        mine: dict[str, RequestState] = {}
+        done: deque[RequestState] = deque()
+        more = True
+        try:
+            while more or mine or done:
+                while more and len(mine) < window():
+                    try:
+                        state = next(waiting)
+                    except StopIteration:
+                        more = False
+                        break
+                    if state is None:
+                        yield None
+                    elif self._try_add(state, done):
+                        mine[state.request_id] = state
+                while done:
+                    finished = done.popleft()
+                    mine.pop(finished.request_id, None)
+                    yield finished
+                if mine and not done:
+                    self.step()
+                    if on_step is not None:
+                        on_step()
+        finally:
+            for request_id in mine:
+                self.abort(request_id)
+
+    def _try_add(self, state: RequestState, done: deque[RequestState]) -> bool:
+        state.finished_into = done
+        try:
+            self.add(state)
+        except ValueError as error:
+            state.end("abort", error)
+            done.append(state)
+            return False
+        return True
+
+    def _forget(self, state: RequestState) -> None:
+        """A finished request: whoever waits for it finds it, whoever's step it was."""
+        self._states.pop(state.request_id, None)
+        if state.finished_into is not None:
+            state.finished_into.append(state)

@@ -1,0 +1,202 @@
+"""One request on its way out: tokens and logprobs come in, text and RequestOutput go out."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
+
+if TYPE_CHECKING:
+    from octavo.engine.engine import SequenceUpdate, TokenLogprob
+    from octavo.prompts import TokenizedPrompt
+    from octavo.sampling_params import SamplingParams
+    from octavo.text.stop_strings import TextStream
+    from octavo.text.tokenizer import Tokenizer
+
+
+class SequenceState:
+    """One sequence: its tokens, its logprobs and its text.
+
+    Text is made token by token only where somebody looks at it on the way: a stream, or stop strings. Else it
+    is decoded once at the end, which costs a fraction of it.
+    """
+
+    def __init__(self, index: int, params: SamplingParams, tokenizer: Tokenizer, incremental: bool) -> None:
+        self.index = index
+        self.token_ids: list[int] = []
+        self.logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
+        self.cumulative_logprob: float | None = None if params.logprobs is None else 0.0
+        self.finish_reason: str | None = None
+        self.stop_reason: int | str | None = None
+        self._params = params
+        self._tokenizer = tokenizer
+        self._text = ""
+        self._stream: TextStream | None = None
+        self._incremental = params.detokenize and (incremental or bool(params.stop))
+
+    def append(self, update: SequenceUpdate) -> bool:
+        """Takes one token. True when a stop string was found that the engine does not know of yet."""
+        self.token_ids.append(update.token_id)
+        if self.logprobs is not None and update.logprobs is not None:
+            self.logprobs.append(readable_logprobs(update.token_id, update.logprobs, self._tokenizer))
+            self.cumulative_logprob = (self.cumulative_logprob or 0.0) + update.logprobs.logprob
+        self.finish_reason, self.stop_reason = update.finish_reason, update.stop_reason
+        if not self._incremental:
+            if self.finish_reason is not None and self._params.detokenize:
+                self._text = self._tokenizer.decode(self._visible_ids(), self._params.skip_special_tokens)
+            return False
+        return self._append_text(update.token_id)
+
+    def end(self, reason: str) -> None:
+        """Ends it from outside (abort): the text is what is complete so far."""
+        if self.finish_reason is None:
+            self.finish_reason = reason
+            if self._incremental and self._stream is not None:
+                self._text += self._stream.finish()
+            elif self._params.detokenize and not self._incremental:
+                self._text = self._tokenizer.decode(self.token_ids, self._params.skip_special_tokens)
+
+    def output(self) -> CompletionOutput:
+        return CompletionOutput(
+            index=self.index,
+            text=self._text,
+            token_ids=list(self.token_ids),
+            cumulative_logprob=self.cumulative_logprob,
+            logprobs=None if self.logprobs is None else list(self.logprobs),
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+        )
+
+    def _append_text(self, token_id: int) -> bool:
+        ended = self.finish_reason is not None
+        stream = self._current_stream()
+        if not (ended and self._ends_in_stop_token()):
+            self._text += stream.append(token_id)
+        if stream.stopped is not None:
+            self.finish_reason, self.stop_reason = "stop", stream.stopped
+            return not ended
+        if ended:
+            self._text += stream.finish()
+        return False
+
+    def _current_stream(self) -> TextStream:
+        """Stop strings count from token min_tokens + 1 on: only text that begins there can match."""
+        from octavo.text.stop_strings import TextStream
+
+        params = self._params
+        if self._stream is None:
+            self._detokenizer = self._tokenizer.detokenizer(params.skip_special_tokens)
+            stop = () if params.min_tokens else tuple(params.stop)
+            self._stream = TextStream(self._detokenizer, stop, params.include_stop_str_in_output)
+        elif params.min_tokens and params.stop and len(self.token_ids) == params.min_tokens + 1:
+            self._stream = TextStream(
+                self._detokenizer, tuple(params.stop), params.include_stop_str_in_output
+            )
+        return self._stream
+
+    def _ends_in_stop_token(self) -> bool:
+        """The token that stopped the sequence belongs to token_ids but not to the text."""
+        return self.finish_reason == "stop" and not self._params.include_stop_str_in_output
+
+    def _visible_ids(self) -> list[int]:
+        return self.token_ids[:-1] if self._ends_in_stop_token() else self.token_ids
+
+
+class RequestState:
+    """One request: its sequences, its prompt's logprobs and its times."""
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt: TokenizedPrompt,
+        params: SamplingParams,
+        tokenizer: Tokenizer,
+        incremental: bool = False,
+    ) -> None:
+        self.request_id = request_id
+        self.prompt = prompt
+        self.params = params
+        self.error: Exception | None = None
+        """What ended this request and no other"""
+        self.finished_into: deque[RequestState] | None = None
+        """Where the driver puts it when it has finished"""
+        self.sequences = [SequenceState(index, params, tokenizer, incremental) for index in range(params.n)]
+        self._tokenizer = tokenizer
+        self._prompt_logprobs: list[TokenLogprobs | None] | None = None
+        self._arrival = time.time()
+        self._started = time.perf_counter()
+        self._first_token: float | None = None
+        self._elapsed: float | None = None
+        self._num_cached_tokens = 0
+        self._sent = [0] * params.n
+        self.delivered = False
+        """The reader of a stream has seen the final output"""
+
+    @property
+    def finished(self) -> bool:
+        return self.error is not None or all(seq.finish_reason is not None for seq in self.sequences)
+
+    def append(self, update: SequenceUpdate) -> bool:
+        """Takes one token of one sequence. True when a stop string ended it, which the engine must be
+        told."""
+        if self._first_token is None:
+            self._first_token = time.perf_counter() - self._started
+        self._num_cached_tokens = update.num_cached_tokens
+        if update.prompt_logprobs is not None:
+            self._prompt_logprobs = self._readable_prompt(update.prompt_logprobs)
+        found_stop = self.sequences[update.index].append(update)
+        if self.finished:
+            self._elapsed = time.perf_counter() - self._started
+        return found_stop
+
+    def end(self, reason: str, error: Exception | None = None) -> None:
+        """Ends all its sequences from outside: aborted, or failed with `error`."""
+        self.error = error
+        self._elapsed = time.perf_counter() - self._started
+        for sequence in self.sequences:
+            sequence.end(reason)
+
+    def output(self) -> RequestOutput:
+        """All that is known now."""
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt=self.prompt.text,
+            prompt_token_ids=self.prompt.token_ids,
+            prompt_logprobs=self._prompt_logprobs,
+            outputs=[sequence.output() for sequence in self.sequences],
+            finished=self.finished,
+            metrics=RequestMetrics(
+                arrival_time=self._arrival,
+                num_cached_tokens=self._num_cached_tokens,
+                time_to_first_token=self._first_token,
+                elapsed=self._elapsed,
+                num_output_tokens=sum(len(sequence.token_ids) for sequence in self.sequences),
+            ),
+        )
+
+    def next_output(self) -> RequestOutput:
+        """For the one reader of a stream: the same, with the text since its last call as `delta`."""
+        output = self.output()
+        for place, completion in enumerate(output.outputs):
+            completion.delta = completion.text[self._sent[place] :]
+            self._sent[place] = len(completion.text)
+        self.delivered = output.finished
+        return output
+
+    def _readable_prompt(self, entries: list[TokenLogprob | None]) -> list[TokenLogprobs | None]:
+        ids = self.prompt.token_ids
+        return [
+            None if entry is None else readable_logprobs(token_id, entry, self._tokenizer)
+            for token_id, entry in zip(ids, entries, strict=True)
+        ]
+
+
+def readable_logprobs(token_id: int, entry: TokenLogprob, tokenizer: Tokenizer) -> TokenLogprobs:
+    """The chosen token first, then the likeliest ones, each with the text that it decodes to alone."""
+    result = {token_id: Logprob(entry.logprob, entry.rank, tokenizer.decode([token_id], False))}
+    for place, (other, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True)):
+        if other not in result:
+            result[other] = Logprob(logprob, place + 1, tokenizer.decode([other], False))
+    return result
