@@ -17,23 +17,6 @@ void require(bool ok, const char* name, int64_t value, const char* limit) {
   if (!ok) throw std::invalid_argument(std::string(name) + " is " + std::to_string(value) + ", must be " + limit);
 }
 
-KvLayout make_layout(const KvShape& shape) {
-  require(shape.places >= 1, "places", shape.places, "at least 1");
-  require(shape.kv_heads >= 1, "kv_heads", shape.kv_heads, "at least 1");
-  require(shape.head_dim >= 1 && shape.head_dim <= 512, "head_dim", shape.head_dim, "between 1 and 512");
-  require(shape.block_size >= 8 && shape.block_size <= 256 && shape.block_size % 8 == 0, "block_size", shape.block_size,
-          "a multiple of 8 between 8 and 256");
-  KvLayout layout{};
-  layout.type = shape.type;
-  layout.block_size = shape.block_size;
-  layout.unit = shape.block_size % kKvTile == 0 ? kKvTile : 8;
-  layout.element_bytes = shape.type == KvType::kBf16 ? 2 : 4;
-  layout.half_bytes = int64_t{shape.kv_heads} * shape.block_size * padded_head_dim(shape.head_dim) * layout.element_bytes;
-  layout.place_bytes = 2 * layout.half_bytes;
-  layout.block_bytes = shape.places * layout.place_bytes;
-  return layout;
-}
-
 uint32_t float_bits(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -122,6 +105,23 @@ void write_token(const KvLayout& layout, char* place, int kv_heads, int head_dim
 }
 
 }  // namespace
+
+KvLayout make_layout(const KvShape& shape) {
+  require(shape.places >= 1, "places", shape.places, "at least 1");
+  require(shape.kv_heads >= 1, "kv_heads", shape.kv_heads, "at least 1");
+  require(shape.head_dim >= 1 && shape.head_dim <= 512, "head_dim", shape.head_dim, "between 1 and 512");
+  require(shape.block_size >= 8 && shape.block_size <= 256 && shape.block_size % 8 == 0, "block_size", shape.block_size,
+          "a multiple of 8 between 8 and 256");
+  KvLayout layout{};
+  layout.type = shape.type;
+  layout.block_size = shape.block_size;
+  layout.unit = shape.block_size % kKvTile == 0 ? kKvTile : 8;
+  layout.element_bytes = shape.type == KvType::kBf16 ? 2 : 4;
+  layout.half_bytes = int64_t{shape.kv_heads} * shape.block_size * padded_head_dim(shape.head_dim) * layout.element_bytes;
+  layout.place_bytes = 2 * layout.half_bytes;
+  layout.block_bytes = shape.places * layout.place_bytes;
+  return layout;
+}
 
 KvCache::KvCache(const KvShape& shape, int64_t num_blocks)
     : shape_(shape), layout_(make_layout(shape)), num_blocks_(num_blocks) {

@@ -46,6 +46,9 @@ struct KvLayout {
   int64_t block_bytes;   // a multiple of 64
 };
 
+// The sizes that a shape leads to. Throws std::invalid_argument for a shape out of its limits.
+KvLayout make_layout(const KvShape& shape);
+
 constexpr int kKvTile = 32;  // tokens per kernel tile
 constexpr int padded_head_dim(int head_dim) { return (head_dim + 31) / 32 * 32; }
 

@@ -10,8 +10,9 @@ namespace nb = nanobind;
 void bind_linear(nb::module_& m);
 namespace octavo {
 void bind_attention(nb::module_& m);
-}
-void bind_sampling(nanobind::module_&);
+void bind_runner(nb::module_& m);
+}  // namespace octavo
+void bind_sampling(nb::module_& m);
 
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of Octavo.";
@@ -23,4 +24,5 @@ NB_MODULE(_native, m) {
   bind_linear(m);
   octavo::bind_attention(m);
   bind_sampling(m);
+  octavo::bind_runner(m);
 }

@@ -44,7 +44,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
 int64_t Runner::block_bytes(int block_size) const {
   KvShape shape = kv_shape_;
   shape.block_size = block_size;
-  return KvCache::block_bytes(shape);
+  return make_layout(shape).block_bytes;
 }
 
 void Runner::reserve_kv(int64_t num_blocks, int block_size) {

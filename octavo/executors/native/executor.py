@@ -120,11 +120,13 @@ class _Packer:
     """Packs each weight once, however often the program reads it (a tied embedding is read twice)."""
 
     def __init__(self, tensors: Mapping[str, WeightSource], dtype: Dtype, team: object) -> None:
+        from octavo import _native
+
         self._tensors = tensors
         self._dtype = dtype
         self._team = team
         self._packed: dict[tuple[str, str | None], PackedWeight] = {}
-        self.total_bytes = 0
+        self._arena = _native.WeightArena()
 
     def pack(self, name: str, bias: str | None) -> PackedWeight:
         from octavo import _native
@@ -135,11 +137,14 @@ class _Packer:
             n, k = source.shape
             bias_values = None if bias is None else self.read_vector(bias)
             weight = _native.PackedWeight.pack(
-                self._format(source.kind), source.kind, source.raw, n, k, source.row_order, self._team, bias_values
+                self._format(source.kind), source.kind, source.raw, n, k, self._team, source.row_order, bias_values, self._arena
             )
             self._packed[key] = weight
-            self.total_bytes += weight.bytes
         return self._packed[key]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(weight.nbytes for weight in self._packed.values())
 
     def _format(self, kind: str) -> str:
         from octavo import _native
