@@ -38,7 +38,7 @@ def resolve_model(name_or_path: str | Path, home: Path | None = None, progress: 
     if name_or_path in ALIASES:
         return pull(name_or_path, home, progress)
     path = Path(name_or_path).expanduser()
-    if _exists(path):
+    if name_or_path and _exists(path):
         return path
     return pull(name_or_path, home, progress)
 
