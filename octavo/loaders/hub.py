@@ -9,7 +9,6 @@ Something in the cache is used without any network access.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +52,8 @@ def pull(name: str, home: Path | None = None, progress: bool = True) -> Path:
         return _pull_alias(alias, models, progress)
     match = _HUB_NAME.fullmatch(name)
     if match is None or (name.endswith(".gguf") and not match["file"]):
+        from difflib import get_close_matches  # only an error needs it
+
         close = get_close_matches(name, ALIASES)
         hint = (
             f"did you mean {close[0]}?" if close else f"names are {', '.join(ALIASES)}, and owner/repository"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +262,57 @@ def test_what_cannot_be_run_is_refused(case: str) -> None:
         _config(**changes)
     assert str(WHERE) in str(caught.value)
     assert message in str(caught.value)
+
+
+WEIRD: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1 << 70,
+    10**400,
+    0.5,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    [],
+    [[]],
+    {},
+    {"a": []},
+]
+EVERY_KEY = {
+    "head_dim": 4,
+    "sliding_window": 4,
+    "use_sliding_window": True,
+    "max_window_layers": 1,
+    "layer_types": ["full_attention", "sliding_attention"],
+    "sliding_window_pattern": 2,
+    "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    "rope_parameters": None,
+    "rope_local_base_freq": 1e4,
+    "query_pre_attn_scalar": 4,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "hidden_act": "silu",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "text_config": None,
+}
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3", "Gemma3"])
+def test_any_value_anywhere_is_read_or_refused(architecture: str) -> None:
+    document = hf_config(**EVERY_KEY, architectures=[f"{architecture}ForCausalLM"])
+    for key in document:
+        for value in WEIRD:
+            for changed in (document | {key: value}, {k: v for k, v in document.items() if k != key}):
+                with suppress(CheckpointError):
+                    hf_model_config(changed, {}, WHERE)
+    for key in ("rope_type", "type", "factor", "rope_theta", "full_attention", "sliding_attention"):
+        for value in WEIRD:
+            for name in ("rope_scaling", "rope_parameters"):
+                with suppress(CheckpointError):
+                    hf_model_config(document | {"rope_scaling": None, name: {key: value}}, {}, WHERE)
+    for value in WEIRD:
+        with suppress(CheckpointError):
+            hf_model_config(document, {"eos_token_id": value, "bos_token_id": value}, WHERE)
