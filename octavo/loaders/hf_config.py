@@ -260,33 +260,47 @@ def _attention_biases(fields: _Fields, family: str) -> tuple[bool, bool]:
 def _layer_windows(fields: _Fields, family: str, layers: int) -> tuple[int | None, tuple[bool, ...]]:
     if family == "llama":
         return None, ()
-    if family in ("qwen2", "qwen3") and not fields.flag("use_sliding_window"):
-        return None, ()
     window = None if fields.get("sliding_window") is None else fields.integer("sliding_window")
-    if family == "mistral":
-        return windows(window, [True] * layers)
+    if family in ("qwen2", "qwen3") and not fields.flag("use_sliding_window"):
+        window = None
+    usual = _usual_windows(fields, family, layers, window)
+    flags = _layer_types(fields, layers) or usual
+    if family == "mistral" and flags != usual:
+        raise fields.fail("layer_types", "differ from layer to layer, which a Mistral's do not")
+    if window is None and any(flags):
+        raise fields.fail("layer_types", "use a sliding window, but there is none")
+    return windows(window, flags)
+
+
+def _layer_types(fields: _Fields, layers: int) -> list[bool] | None:
+    """Per layer whether it uses the window, as layer_types says; None where it says nothing."""
     types = fields.get("layer_types")
-    if types is not None:
-        known = {"sliding_attention": True, "full_attention": False}
-        if not isinstance(types, list) or not all(isinstance(kind, str) and kind in known for kind in types):
-            raise fields.fail("layer_types", f"is {shown(types)}, it must list {' and '.join(known)}")
-        if len(types) != layers:
-            raise fields.fail("layer_types", f"has {len(types)} elements for {layers} layers")
-        flags = [known[kind] for kind in types]
-    elif family == "gemma3":
+    if types is None:
+        return None
+    known = {"sliding_attention": True, "full_attention": False}
+    if not isinstance(types, list) or not all(isinstance(kind, str) and kind in known for kind in types):
+        raise fields.fail("layer_types", f"is {shown(types)}, it must list {' and '.join(known)}")
+    if len(types) != layers:
+        raise fields.fail("layer_types", f"has {len(types)} elements for {layers} layers")
+    return [known[kind] for kind in types]
+
+
+def _usual_windows(fields: _Fields, family: str, layers: int, window: int | None) -> list[bool]:
+    """Per layer whether it uses the window, where layer_types does not say."""
+    if window is None and family != "gemma3":
+        return [False] * layers
+    if family == "mistral":
+        return [True] * layers
+    if family == "gemma3":
         pattern = (
             "sliding_window_pattern" if fields.get("sliding_window_pattern") else "_sliding_window_pattern"
         )
         period = fields.integer(pattern, 6)
         if period < 1:
             raise fields.fail(pattern, f"is {period}, it must be at least 1")
-        flags = [(layer + 1) % period != 0 for layer in range(layers)]
-    else:
-        first = fields.integer("max_window_layers")
-        flags = [layer >= first for layer in range(layers)]
-    if window is None and any(flags):
-        raise fields.fail("sliding_window", "is missing, but layers use it")
-    return windows(window, flags)
+        return [(layer + 1) % period != 0 for layer in range(layers)]
+    first = fields.integer("max_window_layers")
+    return [layer >= first for layer in range(layers)]
 
 
 def _rope(fields: _Fields, family: str) -> tuple[float, dict[str, Any] | None, float | None]:

@@ -316,3 +316,13 @@ def test_any_value_anywhere_is_read_or_refused(architecture: str) -> None:
     for value in WEIRD:
         with suppress(CheckpointError):
             hf_model_config(document, {"eos_token_id": value, "bos_token_id": value}, WHERE)
+
+
+@pytest.mark.parametrize("architecture", ["Mistral", "Qwen2", "Qwen3"])
+def test_layer_types_that_contradict_the_windows_are_refused(architecture: str) -> None:
+    with pytest.raises(CheckpointError, match="layer_types"):
+        _config(
+            architectures=[f"{architecture}ForCausalLM"],
+            layer_types=["sliding_attention", "full_attention"],
+            use_sliding_window=False,
+        )

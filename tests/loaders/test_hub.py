@@ -287,7 +287,8 @@ def test_paths_are_taken_as_they_are(hub: Hub, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tinny", "owner/x.gguf", "a/b/c", "", "x\0y", "n" * 5000, "/no/such/file", "../up"]
+    "name",
+    ["tinny", "owner/x.gguf", "a/b/c", "", "x\0y", "n" * 5000, "/no/such/file", "../up", "~nobody/x/y"],
 )
 def test_names_of_nothing_are_refused_without_asking_the_hub(hub: Hub, tmp_path: Path, name: str) -> None:
     with pytest.raises(PullError, match=r"is no file or directory, and no name of a model"):
