@@ -23,7 +23,7 @@ def one(sampler, logits, made):
     return int(sampler.sample(np.array([logits], np.float32), [made]).token_ids[0])
 
 
-def reachable(sampler, logits, draws=300, **params):
+def reachable(sampler, logits, draws=120, **params):
     """Every token that any of many seeds chooses."""
     rows = np.tile(np.array(logits, np.float32), (draws, 1))
     return set(sampler.sample(rows, [state(seed=s, **params) for s in range(draws)]).token_ids.tolist())

@@ -101,7 +101,7 @@ def test_native_equals_the_reference_on_a_large_vocabulary(instruction_set):
 
 @pytest.mark.parametrize("num_rows", [1, 2, 5])
 def test_any_number_of_threads_gives_the_same_bytes(num_rows):
-    vocab_size = 40961  # large enough that few rows are shared out
+    vocab_size = 131_101  # large enough that one row is shared out
     results = set()
     for threads in (1, 2, 3):
         sampler = Sampler(vocab_size, native.ThreadTeam(threads), use_native=True)
@@ -178,12 +178,12 @@ def test_sequences_of_one_request_differ_and_repeat(make_sampler):
 
 def test_a_sampler_keeps_its_threads(make_sampler):
     team = native.ThreadTeam(2)
-    sampler = Sampler(40000, team, use_native=True)
+    sampler = Sampler(140_000, team, use_native=True)
     del team
     gc.collect()
     assert (
-        sampler.sample(np.zeros((1, 40000), np.float32), [SamplingState(SamplingParams(), [], 0)]).token_ids[
-            0
-        ]
+        sampler.sample(
+            np.zeros((1, 140_000), np.float32), [SamplingState(SamplingParams(), [], 0)]
+        ).token_ids[0]
         >= 0
     )

@@ -1,9 +1,12 @@
-"""Frequencies over many seeds follow the probabilities. Seeds are fixed, so a test passes always or never."""
+"""Frequencies over many seeds follow the probabilities. Seeds are fixed, so a test passes always or never.
+
+One sampler stands for both, because their results are the same bytes.
+"""
 
 import numpy as np
 import pytest
 
-from octavo.sampling import SamplingState
+from octavo.sampling import Sampler, SamplingState
 from octavo.sampling_params import SamplingParams
 
 DRAWS = 4000
@@ -40,12 +43,12 @@ LOGITS = np.random.default_rng(8).normal(0, 1.5, 40)
 
 @pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_frequencies_follow_the_softmax(make_sampler, temperature, by_position):
-    counts = frequencies(make_sampler(40), LOGITS, by_position, temperature=temperature)
+def test_frequencies_follow_the_softmax(temperature, by_position):
+    counts = frequencies(Sampler(40), LOGITS, by_position, temperature=temperature)
     assert_follows(counts, softmax(LOGITS / temperature))
 
 
-def test_frequencies_after_top_k_and_top_p_are_renormalised(make_sampler):
+def test_frequencies_after_top_k_and_top_p_are_renormalised():
     probabilities = softmax(LOGITS)
     order = np.argsort(-probabilities)
     kept = order[:12]
@@ -53,18 +56,18 @@ def test_frequencies_after_top_k_and_top_p_are_renormalised(make_sampler):
     kept = kept[: int(np.searchsorted(mass, 0.8)) + 1]
     expected = np.zeros(40)
     expected[kept] = probabilities[kept] / probabilities[kept].sum()
-    assert_follows(frequencies(make_sampler(40), LOGITS, top_k=12, top_p=0.8), expected)
+    assert_follows(frequencies(Sampler(40), LOGITS, top_k=12, top_p=0.8), expected)
 
 
-def test_frequencies_after_min_p_are_renormalised(make_sampler):
+def test_frequencies_after_min_p_are_renormalised():
     probabilities = softmax(LOGITS)
     expected = np.where(probabilities >= 0.1 * probabilities.max(), probabilities, 0)
-    assert_follows(frequencies(make_sampler(40), LOGITS, min_p=0.1), expected / expected.sum())
+    assert_follows(frequencies(Sampler(40), LOGITS, min_p=0.1), expected / expected.sum())
 
 
-def test_a_flat_distribution_over_a_large_vocabulary_is_uniform(make_sampler):
+def test_a_flat_distribution_over_a_large_vocabulary_is_uniform():
     made = SamplingParams()
-    sampler = make_sampler(30000)
+    sampler = Sampler(30000)
     rows = np.zeros((500, 30000), np.float32)
     ids = sampler.sample(rows, [SamplingState(made, [], seed) for seed in range(500)]).token_ids
     assert_follows(np.bincount(ids // 3000, minlength=10), np.full(10, 0.1))
