@@ -95,7 +95,8 @@ class Request:
     """One prompt and what to do with it; the engine adds its sequences.
 
     The sequences of a request share one prefill. `active` ones hold block tables, `pending` ones do not yet
-    (or not any more); finished ones are in neither."""
+    (or not any more); finished ones are in neither.
+    """
 
     __slots__ = (
         "active",
