@@ -133,6 +133,7 @@ class Request:
         """Number in order of arrival"""
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []
+        """All n of them; empty before it is added and after it has finished"""
         self.active: list[Sequence] = []
         self.pending: list[Sequence] = []
         self.num_preemptions = 0

@@ -291,6 +291,7 @@ class Scheduler:
         elif request.status is RequestStatus.RUNNING:
             self._take_from_running(request)
         request.status = RequestStatus.FINISHED
+        request.sequences = []  # they refer to it: without this cycle both go at once, not at the next collection
 
     def _take_from_running(self, request: Request) -> None:
         if self.running[-1] is request:

@@ -125,7 +125,7 @@ def test_the_oldest_request_advances_in_every_step(num_blocks):
         check_invariants(engine)
         after = progress(oldest)
         assert any(
-            after[seq] is None or after[seq] > computed
+            after.get(seq) is None or after[seq] > computed
             for seq, computed in before.items()
             if computed is not None
         )
@@ -215,7 +215,7 @@ def test_siblings_share_their_prompt_again_after_preemption():
 
 
 def test_a_copy_source_may_be_handed_out_within_the_same_step():
-    """The fake executor copies in order and then writes, and sees any token that is not where it should be."""
+    """The fake executor copies in order and then writes, and sees any token that is in a wrong place."""
     for num_blocks in range(12, 30):
         engine = make_engine(num_blocks=num_blocks, enable_prefix_caching=False)
         requests = [request(str(i), prompt(i, 6), n=3, max_tokens=9, seed=i) for i in range(6)]
