@@ -1,0 +1,45 @@
+"""Shared fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fake_model import make_fake_model
+
+from octavo.cli.main import main
+from octavo.loading import LoadedModel
+
+
+@pytest.fixture
+def fake_model() -> Iterator[LoadedModel]:
+    """A model that answers with its prompt in capitals."""
+    model = make_fake_model()
+    yield model
+    engine: Any = model.engine
+    engine.gate.set()
+
+
+class Command:
+    """Calls `octavo ...` in this process; `loaded_with` are the options of the last model that was loaded."""
+
+    def __init__(self) -> None:
+        self.loaded_with: Any = None
+
+    def __call__(self, *arguments: str, input: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(main, list(arguments), input=input, prog_name="octavo")
+
+
+@pytest.fixture
+def octavo(monkeypatch: pytest.MonkeyPatch, fake_model: LoadedModel) -> Command:
+    """The command, with the fake model behind it."""
+    command = Command()
+
+    def load(options: Any, progress: Any = None) -> LoadedModel:
+        command.loaded_with = options
+        return fake_model
+
+    monkeypatch.setattr("octavo.loading.load", load)
+    return command
