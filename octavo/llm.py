@@ -143,7 +143,7 @@ class LLM:
         try:
             with closing(self.driver.run(states, lambda: len(states))) as finished:
                 for state in finished:
-                    if state.error is not None:
+                    if state is not None and state.error is not None:
                         raise state.error
                     if progress is not None:
                         progress.update()
