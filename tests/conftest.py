@@ -1,8 +1,8 @@
-"""Shared fixtures."""
+"""What several areas share. Being here, it also lets tests import the helpers beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,34 @@ from click.testing import CliRunner, Result
 from fake_model import make_fake_model
 
 from octavo.cli.main import main
+from octavo.executors.interface import Executor
+from octavo.executors.reference import ReferenceExecutor
 from octavo.loading import LoadedModel
+from octavo.program.operations import Program
+
+MakeExecutor = Callable[[Program, Any], Executor]
+
+EXECUTORS: dict[str, MakeExecutor] = {"reference": ReferenceExecutor}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without"
+    )
+
+
+@pytest.fixture(params=sorted(EXECUTORS))
+def make_executor(request: pytest.FixtureRequest) -> Iterator[MakeExecutor]:
+    """Builds executors of one kind in full precision, (program, checkpoint) -> Executor, and closes them."""
+    made: list[Executor] = []
+
+    def make(program: Program, checkpoint: Any) -> Executor:
+        made.append(EXECUTORS[request.param](program, checkpoint))
+        return made[-1]
+
+    yield make
+    for executor in made:
+        executor.close()
 
 
 @pytest.fixture
