@@ -7,6 +7,13 @@
 
 namespace nb = nanobind;
 
+void bind_linear(nb::module_& m);
+namespace octavo {
+void bind_attention(nb::module_& m);
+void bind_runner(nb::module_& m);
+}  // namespace octavo
+void bind_sampling(nb::module_& m);
+
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of Octavo.";
   m.def("detect_isa", [] { return std::string(octavo::isa_name(octavo::detect_isa())); });
@@ -14,4 +21,8 @@ NB_MODULE(_native, m) {
   nb::class_<octavo::ThreadTeam>(m, "ThreadTeam")
       .def(nb::init<int>(), nb::arg("num_threads"))
       .def_prop_ro("size", &octavo::ThreadTeam::size);
+  bind_linear(m);
+  octavo::bind_attention(m);
+  bind_sampling(m);
+  octavo::bind_runner(m);
 }

@@ -1,0 +1,50 @@
+#include "attention/attention.h"
+
+namespace octavo {
+namespace {
+
+AttentionCall make_call(const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
+                        float* out, int64_t ldo, float scale, int thread) {
+  const KvLayout& layout = cache.layout();
+  AttentionCall call = plan.call(thread);
+  call.place = cache.block(0) + place * layout.place_bytes;
+  call.block_bytes = layout.block_bytes;
+  call.half_bytes = layout.half_bytes;
+  call.unit_bytes = layout.unit * call.padded_dim * layout.element_bytes;
+  call.head_bytes = layout.block_size / layout.unit * call.unit_bytes;
+  call.block_size = layout.block_size;
+  call.unit = layout.unit;
+  call.q = q;
+  call.ldq = ldq;
+  call.out = out;
+  call.ldo = ldo;
+  call.scale = scale;
+  return call;
+}
+
+}  // namespace
+
+void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
+                      float* out, int64_t ldo, float scale, int thread) {
+  const AttentionCall call = make_call(plan, cache, place, q, ldq, out, ldo, scale, thread);
+  const KvType type = cache.layout().type;
+  if (isa == Isa::kAmx && type == KvType::kBf16) {
+    attention_phase1_amx(call);
+  } else if (isa == Isa::kAvx2) {
+    attention_phase1_avx2(call, type);
+  } else {
+    attention_phase1_avx512(call, type);
+  }
+}
+
+void attention_phase2(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
+                      float* out, int64_t ldo, float scale, int thread) {
+  const AttentionCall call = make_call(plan, cache, place, q, ldq, out, ldo, scale, thread);
+  if (isa == Isa::kAvx2) {
+    attention_phase2_avx2(call);
+  } else {
+    attention_phase2_avx512(call);
+  }
+}
+
+}  // namespace octavo

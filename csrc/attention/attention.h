@@ -1,0 +1,26 @@
+// Paged attention over a KvCache: causal, grouped queries, optional sliding window, ragged batches.
+//
+// Numerics, the same for every batch, chunking, block size, split and number of threads: absolute positions are reduced
+// in partitions of 512. Within one: m = largest score, weights 2^(score - m), their sum in fixed lanes, and the weighted
+// sum of V over 32-token tiles, ascending. Partitions are merged in ascending order. A position that a row does not see
+// has weight 0 exactly. Results differ in rounding between instruction sets and cache types only.
+//
+//   bf16 cache, AMX:           q and weights rounded to bf16, products summed in float32
+//   bf16 cache, AVX512 / AVX2: everything but K and V in float32
+//   f32 cache, any:            float32 (the AVX512 code on AMX machines)
+#pragma once
+
+#include "attention/plan.h"
+#include "common/isa.h"
+
+namespace octavo {
+
+// Inside a team region, on every thread of the plan: phase 1; then, where plan.needs_merge(), a barrier and phase 2.
+// q and out: [T, heads * head_dim] float32 with row strides ldq and ldo (elements), not overlapping. The keys and values
+// of the step's own tokens must be in the cache already. Never throws.
+void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
+                      float* out, int64_t ldo, float scale, int thread);
+void attention_phase2(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
+                      float* out, int64_t ldo, float scale, int thread);
+
+}  // namespace octavo

@@ -1,0 +1,220 @@
+// bf16 attention on AMX: both products read K and V from the cache as tile operands, without a copy.
+//
+// Tile registers: up to 16 rows, 0-3 sums, 4 rows of q or weights, 5-7 K or V ("narrow"); 17 to 32 rows, 0-1 sums of rows
+// 0-15, 2-3 of the others, 4 and 5 their rows of q or weights, 6-7 K or V ("wide"). A row of a tile product depends on
+// that row only, so both ways give the same bits.
+#include <type_traits>
+
+#include "attention/simd_avx512.h"
+#include "attention/driver.h"
+
+namespace octavo {
+namespace {
+
+constexpr int kTileElements = 16 * 32;  // bf16 in a full tile register
+constexpr int kScoreBytes = kScoreStride * 4;
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+// bf16 weights, packed into the front half of the row of scores that they come from.
+struct Bf16Weights {
+  using Simd = Avx512;
+  static constexpr int kDegree = 4;
+  static void store(float* row, int at, const __m512* weights) {
+    const __m512bh packed = _mm512_cvtne2ps_pbh(weights[1], weights[0]);
+    std::memcpy(reinterpret_cast<char*>(row) + at * 2, &packed, sizeof packed);
+  }
+};
+
+struct AmxKernel {
+  using Simd = Avx512;
+  using Element = uint16_t;
+  using Weights = Bf16Weights;
+
+  void start_rows(int rows) {
+    if (rows == configured_) return;
+    configured_ = rows;
+    const bool wide = rows > 16;
+    const int low = wide ? 16 : rows, high = wide ? rows - 16 : rows;
+    TileConfig config;
+    for (int tile = 0; tile < 8; ++tile) {
+      const bool operand = tile >= (wide ? 6 : 5), upper = tile == 2 || tile == 3 || tile == 5;
+      config.rows[tile] = static_cast<uint8_t>(operand ? 16 : upper ? high : low);
+      config.row_bytes[tile] = 64;
+    }
+    _tile_loadconfig(&config);
+  }
+  void stop() {
+    if (configured_ > 0) _tile_release();
+  }
+
+  static void pack(const float* x, int head_dim, int dim, float scale, float* q, int row) {
+    char* packed = reinterpret_cast<char*>(q) + int64_t{row} * dim * 2;
+    const __m512 factor = _mm512_set1_ps(scale);
+    for (int d = 0; d < dim; d += 32) {
+      const __m512 low = _mm512_maskz_loadu_ps(Avx512::lanes(0, head_dim - d), x + d);
+      const __m512 high = _mm512_maskz_loadu_ps(Avx512::lanes(0, head_dim - d - 16), x + d + 16);
+      const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_mul_ps(high, factor), _mm512_mul_ps(low, factor));
+      std::memcpy(packed + d * 2, &both, sizeof both);
+    }
+  }
+
+  static void scores(const float* q, int first_row, int rows, int dim, const char* const* tiles, int lo, int hi,
+                     float* scores) {
+    const char* packed = reinterpret_cast<const char*>(q) + int64_t{first_row} * dim * 2;
+    if (rows > 16) {
+      for (int tile = lo; tile < hi; ++tile) wide_scores(packed, dim, tiles[tile], scores + tile * kKvTile);
+      return;
+    }
+    int tile = lo;
+    for (; tile + 2 <= hi; tile += 2)
+      narrow_scores_pair(packed, dim, tiles[tile], tiles[tile + 1], scores + tile * kKvTile);
+    if (tile < hi) narrow_scores(packed, dim, tiles[tile], scores + tile * kKvTile);
+  }
+
+  static void values(const float* weights, int rows, int dim, const char* const* tiles, int lo, int hi, float* out) {
+    const char* packed = reinterpret_cast<const char*>(weights);
+    int d = 0;
+    if (rows > 16) {
+      for (; d < dim; d += 32) wide_values(packed, dim, d, tiles, lo, hi, out + d);
+      return;
+    }
+    for (; d + 64 <= dim; d += 64) narrow_values_64(packed, d, tiles, lo, hi, out + d, dim * 4);
+    if (d < dim) narrow_values_32(packed, d, tiles, lo, hi, out + d, dim * 4);
+  }
+
+ private:
+  static void wide_scores(const char* q, int dim, const char* k, float* scores) {
+    const int64_t group = int64_t{dim} * 32;  // bytes of 16 keys
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int d = 0; d < dim; d += 32) {
+      _tile_loadd(4, q + d * 2, dim * 2);
+      _tile_loadd(6, k + d * 32, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, k + group + d * 32, 64);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, q + int64_t{16} * dim * 2 + d * 2, dim * 2);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, scores, kScoreBytes);
+    _tile_stored(1, scores + 16, kScoreBytes);
+    _tile_stored(2, scores + 16 * kScoreStride, kScoreBytes);
+    _tile_stored(3, scores + 16 * kScoreStride + 16, kScoreBytes);
+  }
+
+  static void narrow_scores_pair(const char* q, int dim, const char* k0, const char* k1, float* scores) {
+    const int64_t group = int64_t{dim} * 32;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int d = 0; d < dim; d += 32) {
+      _tile_loadd(4, q + d * 2, dim * 2);
+      _tile_loadd(5, k0 + d * 32, 64);
+      _tile_dpbf16ps(0, 4, 5);
+      _tile_loadd(6, k0 + group + d * 32, 64);
+      _tile_dpbf16ps(1, 4, 6);
+      _tile_loadd(7, k1 + d * 32, 64);
+      _tile_dpbf16ps(2, 4, 7);
+      _tile_loadd(5, k1 + group + d * 32, 64);
+      _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_stored(0, scores, kScoreBytes);
+    _tile_stored(1, scores + 16, kScoreBytes);
+    _tile_stored(2, scores + 32, kScoreBytes);
+    _tile_stored(3, scores + 48, kScoreBytes);
+  }
+
+  static void narrow_scores(const char* q, int dim, const char* k, float* scores) {
+    const int64_t group = int64_t{dim} * 32;
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int d = 0; d < dim; d += 32) {
+      _tile_loadd(4, q + d * 2, dim * 2);
+      _tile_loadd(5, k + d * 32, 64);
+      _tile_dpbf16ps(0, 4, 5);
+      _tile_loadd(6, k + group + d * 32, 64);
+      _tile_dpbf16ps(1, 4, 6);
+    }
+    _tile_stored(0, scores, kScoreBytes);
+    _tile_stored(1, scores + 16, kScoreBytes);
+  }
+
+  static void wide_values(const char* weights, int dim, int d, const char* const* tiles, int lo, int hi, float* out) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int tile = lo; tile < hi; ++tile) {
+      const char* v = tiles[tile] + d * kKvTile * 2;
+      _tile_loadd(4, weights + tile * 64, kScoreBytes);
+      _tile_loadd(6, v, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, v + kTileElements * 2, 64);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, weights + 16 * kScoreBytes + tile * 64, kScoreBytes);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, out, dim * 4);
+    _tile_stored(1, out + 16, dim * 4);
+    _tile_stored(2, out + 16 * dim, dim * 4);
+    _tile_stored(3, out + 16 * dim + 16, dim * 4);
+  }
+
+  static void narrow_values_64(const char* weights, int d, const char* const* tiles, int lo, int hi, float* out,
+                               int64_t out_bytes) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int tile = lo; tile < hi; ++tile) {
+      const char* v = tiles[tile] + d * kKvTile * 2;
+      _tile_loadd(4, weights + tile * 64, kScoreBytes);
+      _tile_loadd(5, v, 64);
+      _tile_dpbf16ps(0, 4, 5);
+      _tile_loadd(6, v + kTileElements * 2, 64);
+      _tile_dpbf16ps(1, 4, 6);
+      _tile_loadd(7, v + kTileElements * 4, 64);
+      _tile_dpbf16ps(2, 4, 7);
+      _tile_loadd(5, v + kTileElements * 6, 64);
+      _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_stored(0, out, out_bytes);
+    _tile_stored(1, out + 16, out_bytes);
+    _tile_stored(2, out + 32, out_bytes);
+    _tile_stored(3, out + 48, out_bytes);
+  }
+
+  static void narrow_values_32(const char* weights, int d, const char* const* tiles, int lo, int hi, float* out,
+                               int64_t out_bytes) {
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int tile = lo; tile < hi; ++tile) {
+      const char* v = tiles[tile] + d * kKvTile * 2;
+      _tile_loadd(4, weights + tile * 64, kScoreBytes);
+      _tile_loadd(5, v, 64);
+      _tile_dpbf16ps(0, 4, 5);
+      _tile_loadd(6, v + kTileElements * 2, 64);
+      _tile_dpbf16ps(1, 4, 6);
+    }
+    _tile_stored(0, out, out_bytes);
+    _tile_stored(1, out + 16, out_bytes);
+  }
+
+  int configured_ = 0;
+};
+
+}  // namespace
+
+void attention_phase1_amx(const AttentionCall& call) { Worker<AmxKernel>(call).run(); }
+
+}  // namespace octavo

@@ -1,0 +1,19 @@
+#include <type_traits>
+
+#include "attention/simd_avx2.h"
+#include "attention/driver.h"
+#include "attention/products.h"
+
+namespace octavo {
+
+void attention_phase1_avx2(const AttentionCall& call, KvType type) {
+  if (type == KvType::kBf16) {
+    Worker<VectorKernel<Avx2, uint16_t>>(call).run();
+  } else {
+    Worker<VectorKernel<Avx2, float>>(call).run();
+  }
+}
+
+void attention_phase2_avx2(const AttentionCall& call) { merge_split_tasks<Avx2>(call); }
+
+}  // namespace octavo

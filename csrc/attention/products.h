@@ -1,0 +1,126 @@
+// The two products of attention in float32 vectors, over cache tiles of either type: internal linkage.
+//
+// A row's sums run over dims (scores) and positions (values) in ascending order, one multiply-add each, whatever the
+// number of rows.
+#pragma once
+
+#include "attention/call.h"
+
+namespace octavo {
+namespace {
+
+// Elements between lanes of a cache row: partners are neighbours in bf16 (see kv_cache.h).
+template <class Element>
+constexpr int lane_step() {
+  return sizeof(Element) == 2 ? 2 : 1;
+}
+
+// scores[r][0..32) of kRows rows against one tile of keys.
+template <class Simd, class Element, int kRows>
+inline void score_rows(const float* q, int dim, const Element* k, float* scores) {
+  using Vec = typename Simd::Vec;
+  constexpr int kWidth = Simd::kWidth;
+  for (int token = 0; token < kKvTile; token += 2 * kWidth) {
+    const Element* keys[2];
+    for (int v = 0; v < 2; ++v) {
+      const int first = token + v * kWidth;
+      keys[v] = k + (first / 16) * dim * 16 + (first % 16) * lane_step<Element>();
+    }
+    Vec sums[kRows][2];
+    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero();
+    for (int pair = 0; pair < dim / 2; ++pair) {
+      Vec even[2], odd[2];
+      for (int v = 0; v < 2; ++v) Simd::load_pair(keys[v] + pair * 32, even[v], odd[v]);
+      for (int r = 0; r < kRows; ++r) {
+        const float* row = q + r * dim + 2 * pair;
+        const Vec first = Simd::set(row[0]), second = Simd::set(row[1]);
+        for (int v = 0; v < 2; ++v) sums[r][v] = Simd::fma(first, even[v], sums[r][v]);
+        for (int v = 0; v < 2; ++v) sums[r][v] = Simd::fma(second, odd[v], sums[r][v]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r)
+      for (int v = 0; v < 2; ++v) Simd::store(scores + r * kScoreStride + token + v * kWidth, sums[r][v]);
+  }
+}
+
+// out[r][0..dim) = weights of tiles [lo, hi) times V, for kRows rows.
+template <class Simd, class Element, int kRows>
+inline void value_rows(const float* weights, int dim, const char* const* tiles, int lo, int hi, float* out) {
+  using Vec = typename Simd::Vec;
+  constexpr int kWidth = Simd::kWidth;
+  for (int d = 0; d < dim; d += 2 * kWidth) {
+    int at[2];
+    for (int v = 0; v < 2; ++v) {
+      const int first = d + v * kWidth;
+      at[v] = (first / 16) * kKvTile * 16 + (first % 16) * lane_step<Element>();
+    }
+    Vec sums[kRows][2];
+    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero();
+    for (int tile = lo; tile < hi; ++tile) {
+      const Element* values = reinterpret_cast<const Element*>(tiles[tile]);
+      for (int pair = 0; pair < kKvTile / 2; ++pair) {
+        Vec even[2], odd[2];
+        for (int v = 0; v < 2; ++v) Simd::load_pair(values + at[v] + pair * 32, even[v], odd[v]);
+        for (int r = 0; r < kRows; ++r) {
+          const float* row = weights + r * kScoreStride + tile * kKvTile + 2 * pair;
+          const Vec first = Simd::set(row[0]), second = Simd::set(row[1]);
+          for (int v = 0; v < 2; ++v) sums[r][v] = Simd::fma(first, even[v], sums[r][v]);
+          for (int v = 0; v < 2; ++v) sums[r][v] = Simd::fma(second, odd[v], sums[r][v]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r)
+      for (int v = 0; v < 2; ++v) Simd::store(out + r * dim + d + v * kWidth, sums[r][v]);
+  }
+}
+
+// Calls with.template operator()<n> for n = rows, 1 <= rows <= kMax.
+template <int kMax, class With>
+inline void dispatch_rows(int rows, With with) {
+  if constexpr (kMax > 1) {
+    if (rows < kMax) return dispatch_rows<kMax - 1>(rows, with);
+  }
+  with(std::integral_constant<int, kMax>{});
+}
+
+// The vector kernel of one instruction set and cache type, as driver.h wants it.
+template <class SimdType, class ElementType>
+struct VectorKernel {
+  using Simd = SimdType;
+  using Element = ElementType;
+  using Weights = FloatWeights<Simd>;
+
+  void start_rows(int) {}
+  void stop() {}
+
+  // Query row `row` of a task: scaled, padded with zeros.
+  static void pack(const float* x, int head_dim, int dim, float scale, float* q, int row) {
+    float* packed = q + row * dim;
+    for (int d = 0; d < head_dim; ++d) packed[d] = x[d] * scale;
+    for (int d = head_dim; d < dim; ++d) packed[d] = 0.0f;
+  }
+  static void scores(const float* q, int first_row, int rows, int dim, const char* const* tiles, int lo, int hi,
+                     float* scores) {
+    for (int tile = lo; tile < hi; ++tile) {
+      for (int r = 0; r < rows; r += Simd::kRows) {
+        const int n = rows - r < Simd::kRows ? rows - r : Simd::kRows;
+        dispatch_rows<Simd::kRows>(n, [&](auto count) {
+          score_rows<Simd, Element, decltype(count)::value>(q + (first_row + r) * dim, dim,
+                                                            reinterpret_cast<const Element*>(tiles[tile]),
+                                                            scores + r * kScoreStride + tile * kKvTile);
+        });
+      }
+    }
+  }
+  static void values(const float* weights, int rows, int dim, const char* const* tiles, int lo, int hi, float* out) {
+    for (int r = 0; r < rows; r += Simd::kRows) {
+      const int n = rows - r < Simd::kRows ? rows - r : Simd::kRows;
+      dispatch_rows<Simd::kRows>(n, [&](auto count) {
+        value_rows<Simd, Element, decltype(count)::value>(weights + r * kScoreStride, dim, tiles, lo, hi, out + r * dim);
+      });
+    }
+  }
+};
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,62 @@
+// Eight float lanes. Included only by files compiled for AVX2; everything here has internal linkage.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace octavo {
+namespace {
+
+struct Avx2 {
+  static constexpr int kWidth = 8;
+  static constexpr int kRows = 4;  // rows of a product kept in registers together
+  using Vec = __m256;
+  using Mask = __m256;
+
+  static Vec zero() { return _mm256_setzero_ps(); }
+  static Vec set(float x) { return _mm256_set1_ps(x); }
+  static Vec load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Vec a) { _mm256_storeu_ps(p, a); }
+  static Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+  static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+  static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+  static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }  // b where either is NaN
+  // Shifts the low bits of a float into the exponent.
+  static Vec exponent(Vec a) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 23)); }
+
+  // Lanes [begin, end), clipped to the vector.
+  static Mask lanes(int begin, int end) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i low = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane);
+    const __m256i high = _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane);
+    return _mm256_castsi256_ps(_mm256_andnot_si256(low, high));
+  }
+  static Vec where(Mask mask, Vec a, Vec b) { return _mm256_blendv_ps(b, a, mask); }
+
+  static float highest(Vec a) {
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+  }
+  static float total(Vec a) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+  }
+
+  // The partners of kWidth pairs of a cache row (see kv_cache.h).
+  static void load_pair(const uint16_t* p, Vec& first, Vec& second) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    first = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+    second = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static void load_pair(const float* p, Vec& first, Vec& second) {
+    first = load(p);
+    second = load(p + 16);
+  }
+};
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,75 @@
+// Expands codes of a panel into int16 weights, split into bytes, as the B tiles of TDPB*D. For integer_amx.cpp only.
+//
+// A weight is w_int = 256 * high + low with high int8 and low uint8. Per 64 inputs a panel becomes two tiles, high and low,
+// each 16 quads x (16 columns x 4 inputs).
+#pragma once
+
+#include "linear/simd512.h"
+
+#include <cstdint>
+
+#include "linear/formats.h"
+
+namespace octavo {
+namespace {
+
+// e and z of the 16 columns of a group, each twice in its 32-bit lane.
+struct PairScales {
+  __m512i e, z;
+};
+
+template <class F>
+inline PairScales load_pair_scales(const uint8_t* scales) {
+  if constexpr (F::kAffine) {
+    const __m512i ez = _mm512_loadu_si512(scales);
+    const __m512i first = _mm512_set1_epi32(0x01000100), second = _mm512_set1_epi32(0x03020302);
+    const __m512i lane = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    return {_mm512_shuffle_epi8(ez, _mm512_add_epi8(first, lane)), _mm512_shuffle_epi8(ez, _mm512_add_epi8(second, lane))};
+  } else {
+    const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+    const __m512i twice = _mm512_or_si512(e, _mm512_slli_epi32(e, 16));
+    // Codes are stored plus 128; 16-bit arithmetic may wrap, the weight itself fits.
+    return {twice, _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(twice, 7))};
+  }
+}
+
+// One quad of 16 columns from the codes of its even and odd inputs (16-bit lanes).
+inline void write_quad(__m512i even, __m512i odd, const PairScales& scales, uint8_t* high, uint8_t* low) {
+  const __m512i even_w = _mm512_add_epi16(_mm512_mullo_epi16(even, scales.e), scales.z);
+  const __m512i odd_w = _mm512_add_epi16(_mm512_mullo_epi16(odd, scales.e), scales.z);
+  const __m512i first = _mm512_set1_epi16(0x00ff);
+  // 0xe4: where the mask is set the second operand, elsewhere the first.
+  _mm512_storeu_si512(high, _mm512_ternarylogic_epi32(odd_w, _mm512_srli_epi16(even_w, 8), first, 0xd8));
+  _mm512_storeu_si512(low, _mm512_ternarylogic_epi32(_mm512_slli_epi16(odd_w, 8), even_w, first, 0xd8));
+}
+
+// 64 inputs beginning at k of a panel: high tile at `to`, low tile at to + 1024.
+template <class F>
+inline void expand64(const uint8_t* panel, int64_t kp, int64_t k, uint8_t* to) {
+  for (int part = 0; part < 64 / F::kGroup; ++part) {
+    const int64_t group = k / F::kGroup + part;
+    const uint8_t* const codes = panel + group * F::kCodeBytes;
+    const PairScales scales = load_pair_scales<F>(panel + F::scale_offset(kp) + group * F::kScaleBytes);
+    uint8_t* const high = to + part * F::kGroup * kPanel;
+    if constexpr (F::kBits == 4) {
+      const __m512i nibble = _mm512_set1_epi16(15);
+      for (int vector = 0; vector < 4; ++vector) {
+        const __m512i v = _mm512_loadu_si512(codes + 64 * vector);
+        uint8_t* const first = high + 64 * vector;
+        write_quad(_mm512_and_si512(v, nibble), _mm512_and_si512(_mm512_srli_epi16(v, 8), nibble), scales, first,
+                   first + 1024);
+        write_quad(_mm512_and_si512(_mm512_srli_epi16(v, 4), nibble), _mm512_srli_epi16(v, 12), scales, first + 256,
+                   first + 256 + 1024);
+      }
+    } else {
+      for (int quad = 0; quad < F::kGroup / 4; ++quad) {
+        const __m512i v = _mm512_loadu_si512(codes + 64 * quad);
+        const __m512i even = _mm512_and_si512(v, _mm512_set1_epi16(0x00ff));
+        write_quad(even, _mm512_srli_epi16(v, 8), scales, high + 64 * quad, high + 64 * quad + 1024);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,84 @@
+// Weight formats, what a GGUF tensor kind becomes, and how a panel of 16 output columns lies in memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace octavo {
+
+constexpr int kPanel = 16;  // output columns of one panel: the lanes of a 512-bit vector of 32-bit numbers
+constexpr int64_t kMaxK = int64_t{1} << 18;
+
+// The integer formats store codes q and, per row and group of inputs, integers e and z: w_int = e*q + z, w = D*w_int with
+// one float D per row. |w_int| <= 8191 (kW4) or 32767 (kW8*). Symmetric ones have no z: their codes are signed.
+enum class WeightFormat : int {
+  kF32,          // float32
+  kBf16,         // bfloat16
+  kW4,           // 4-bit codes, groups of 32, e and z
+  kW8,           // 8-bit codes, groups of 32, e
+  kW8G16,        // 8-bit codes, groups of 16, e
+  kW8Affine,     // 8-bit codes, groups of 32, e and z
+  kW8AffineG16,  // 8-bit codes, groups of 16, e and z
+};
+
+// The tensor kinds of GGUF and safetensors files that can be packed.
+enum class TensorKind : int { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K };
+
+// How the inputs of a linear are prepared; linears of one kind and one input share the prepared rows.
+enum class InputKind : int { kF32, kBf16, kA14 };
+
+const char* format_name(WeightFormat format);
+WeightFormat parse_format(const std::string& name);  // throws std::invalid_argument with the allowed names
+const char* kind_name(TensorKind kind);
+TensorKind parse_kind(const std::string& name);  // throws std::invalid_argument with the allowed names
+
+// Values per block of the file and bytes per block.
+int64_t kind_block_values(TensorKind kind);
+int64_t kind_block_bytes(TensorKind kind);
+
+// The formats a kind can be packed into, the closest to the file first.
+std::vector<WeightFormat> formats_for(TensorKind kind);
+
+InputKind input_kind(WeightFormat format);
+
+// k rounded up to whole tiles; the padding is zeros and adds nothing.
+inline int64_t padded_k(int64_t k) { return (k + 63) / 64 * 64; }
+
+// A panel of an integer format: codes of all groups, then scales of all groups, then D of its 16 rows.
+//   codes, 8 bits: per group, per quad (4 consecutive k): 16 columns x 4 bytes; symmetric codes are stored plus 128
+//   codes, 4 bits: per group, 4 x 64 bytes; of vector i the low nibbles are quad i, the high ones quad i + 4
+//   scales, affine: per group 16 x (int16 e, int16 z); symmetric: per group 16 x int16 e
+template <int Bits, int Group, bool Affine>
+struct IntFormat {
+  static constexpr int kBits = Bits, kGroup = Group;
+  static constexpr bool kAffine = Affine;
+  static constexpr int kCodeBytes = kPanel * Group * Bits / 8;         // of one group
+  static constexpr int kScaleBytes = Affine ? 4 * kPanel : 2 * kPanel;  // of one group
+  static constexpr int kLimit = Bits == 4 ? 8191 : 32767;               // of |w_int|
+  // Inputs whose sum of w_int * (7-bit plane) cannot leave int32: kLimit * 64 * kFlush < 2^31.
+  static constexpr int kFlush = Bits == 4 ? 4096 : 1024;
+  static int64_t scale_offset(int64_t kp) { return kp / Group * kCodeBytes; }
+  static int64_t row_scale_offset(int64_t kp) { return kp / Group * (kCodeBytes + kScaleBytes); }
+  static int64_t panel_bytes(int64_t kp) { return row_scale_offset(kp) + 4 * kPanel; }
+};
+using W4 = IntFormat<4, 32, true>;
+using W8 = IntFormat<8, 32, false>;
+using W8G16 = IntFormat<8, 16, false>;
+using W8Affine = IntFormat<8, 32, true>;
+using W8AffineG16 = IntFormat<8, 16, true>;
+
+// Calls function(IntFormat{}) for an integer format.
+template <class Function>
+void visit_int_format(WeightFormat format, Function&& function) {
+  switch (format) {
+    case WeightFormat::kW4: return function(W4{});
+    case WeightFormat::kW8: return function(W8{});
+    case WeightFormat::kW8G16: return function(W8G16{});
+    case WeightFormat::kW8Affine: return function(W8Affine{});
+    case WeightFormat::kW8AffineG16: return function(W8AffineG16{});
+    default: return;
+  }
+}
+
+}  // namespace octavo

@@ -1,0 +1,174 @@
+// Integer formats with AVX512-VNNI: for few rows on machines with AMX, for any number on those without.
+#include "linear/simd512.h"
+
+#include <cstring>
+
+#include "linear/kernels.h"
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kPrefetch = 8192;  // bytes ahead: enough for a shared L3, little enough for DRAM
+
+__m512i load(const void* from) { return _mm512_loadu_si512(from); }
+
+__m512i broadcast(const void* from) {
+  int32_t quad;
+  std::memcpy(&quad, from, 4);
+  return _mm512_set1_epi32(quad);
+}
+
+// What one pass reads of a row.
+struct RowView {
+  const int8_t* plane[2];
+  const int32_t* sums[2];
+};
+
+// products[r][low] += codes * planes over one group.
+template <class F, int Rows>
+inline void add_group(const uint8_t* codes, const RowView* rows, int64_t k, __m512i (*products)[2]) {
+  if constexpr (F::kBits == 4) {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    for (int vector = 0; vector < 4; ++vector) {
+      const __m512i both = load(codes + 64 * vector);
+      const __m512i low = _mm512_and_si512(both, nibble);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
+      for (int r = 0; r < Rows; ++r)
+        for (int p = 0; p < 2; ++p) {
+          const int8_t* const plane = rows[r].plane[p] + k + 4 * vector;
+          products[r][p] = _mm512_dpbusd_epi32(products[r][p], low, broadcast(plane));
+          products[r][p] = _mm512_dpbusd_epi32(products[r][p], high, broadcast(plane + 16));
+        }
+    }
+  } else {
+    for (int quad = 0; quad < F::kGroup / 4; ++quad) {
+      const __m512i bytes = load(codes + 64 * quad);
+      for (int r = 0; r < Rows; ++r)
+        for (int p = 0; p < 2; ++p)
+          products[r][p] = _mm512_dpbusd_epi32(products[r][p], bytes, broadcast(rows[r].plane[p] + k + 4 * quad));
+    }
+  }
+}
+
+// total += e * product (+ z * sum).
+template <class F>
+inline __m512i scale_group(__m512i total, __m512i product, __m512i scales, const int32_t* sum) {
+  if constexpr (F::kBits == 4) {
+    // The product fits 16 bits: one multiply-add of the pairs (product, sum) and (e, z).
+    const __m512i pair = _mm512_ternarylogic_epi32(product, _mm512_set1_epi32(0xffff), broadcast(sum), 0xea);
+    return _mm512_dpwssd_epi32(total, pair, scales);
+  } else if constexpr (F::kAffine) {
+    const __m512i e = _mm512_srai_epi32(_mm512_slli_epi32(scales, 16), 16);
+    total = _mm512_dpwssd_epi32(total, scales, broadcast(sum));
+    return _mm512_add_epi32(total, _mm512_mullo_epi32(product, e));
+  } else {
+    return _mm512_add_epi32(total, _mm512_mullo_epi32(product, scales));
+  }
+}
+
+template <class F>
+inline __m512i load_scales(const uint8_t* scales) {
+  if constexpr (F::kAffine) return load(scales);
+  return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+}
+
+template <class F>
+inline void prefetch_ahead(const uint8_t* position) {
+  for (int line = 0; line < F::kCodeBytes + F::kScaleBytes; line += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(position + kPrefetch + line), _MM_HINT_T0);
+}
+
+struct Sums {
+  __m512d low, high;  // of columns 0-7 and 8-15, exact integers
+};
+
+// The exact integer sums of a panel for Rows rows.
+template <class F, int Rows>
+inline void panel_sums(const uint8_t* panel, int64_t kp, const RowView* rows, Sums* sums) {
+  constexpr int kGroupBytes = F::kCodeBytes + F::kScaleBytes;
+  const int64_t groups = kp / F::kGroup, flush = F::kFlush / F::kGroup;
+  const uint8_t* const all_scales = panel + F::scale_offset(kp);
+  for (int64_t first = 0; first < groups; first += flush) {
+    __m512i total[Rows][2];
+    for (int r = 0; r < Rows; ++r) total[r][0] = total[r][1] = _mm512_setzero_si512();
+    const int64_t last = first + flush < groups ? first + flush : groups;
+    for (int64_t g = first; g < last; ++g) {
+      prefetch_ahead<F>(panel + g * kGroupBytes);
+      __m512i products[Rows][2];
+      for (int r = 0; r < Rows; ++r)
+        for (int p = 0; p < 2; ++p)
+          products[r][p] = F::kAffine ? _mm512_setzero_si512() : broadcast(rows[r].sums[p] + g);
+      add_group<F, Rows>(panel + g * F::kCodeBytes, rows, g * F::kGroup, products);
+      const __m512i scales = load_scales<F>(all_scales + g * F::kScaleBytes);
+      for (int r = 0; r < Rows; ++r)
+        for (int p = 0; p < 2; ++p)
+          total[r][p] = scale_group<F>(total[r][p], products[r][p], scales, rows[r].sums[p] + g);
+    }
+    const __m512d weight = _mm512_set1_pd(128.0);
+    for (int r = 0; r < Rows; ++r) {
+      const __m512i high = total[r][0], low = total[r][1];
+      const auto join = [&](__m256i a, __m256i b) {
+        return _mm512_fmadd_pd(_mm512_cvtepi32_pd(a), weight, _mm512_cvtepi32_pd(b));
+      };
+      sums[r].low = _mm512_add_pd(sums[r].low, join(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low)));
+      sums[r].high =
+          _mm512_add_pd(sums[r].high, join(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1)));
+    }
+  }
+}
+
+inline void write_row(const LinearCall& call, const Sums& sums, __m512 row_scales, int64_t row, int64_t column) {
+  const __m512d s = _mm512_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
+  const __m256 d_low = _mm512_castps512_ps256(row_scales), d_high = _mm512_extractf32x8_ps(row_scales, 1);
+  const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(sums.low, _mm512_mul_pd(s, _mm512_cvtps_pd(d_low))));
+  const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(sums.high, _mm512_mul_pd(s, _mm512_cvtps_pd(d_high))));
+  __m512 values = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+  const int64_t left = call.weight->n() - column;
+  const __mmask16 mask = left >= kPanel ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
+  if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
+  float* const out = call.out + row * call.ldo + column;
+  if (call.accumulate) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), values);
+  _mm512_mask_storeu_ps(out, mask, values);
+}
+
+template <class F, int Rows>
+void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
+  const int64_t kp = padded_k(call.weight->k());
+  const VectorRow layout(kp);
+  const uint8_t* const bytes = call.weight->panel(panel);
+  RowView rows[Rows];
+  Sums sums[Rows];
+  for (int r = 0; r < Rows; ++r) {
+    const uint8_t* const from = call.prepared + row_scales_bytes(call.rows) + (row + r) * layout.bytes();
+    for (int p = 0; p < 2; ++p) {
+      rows[r].plane[p] = layout.plane(from, p);
+      rows[r].sums[p] = layout.sums(from, F::kGroup, !F::kAffine, p);
+    }
+    sums[r].low = sums[r].high = _mm512_setzero_pd();
+  }
+  panel_sums<F, Rows>(bytes, kp, rows, sums);
+  const __m512 row_scales = _mm512_loadu_ps(bytes + F::row_scale_offset(kp));
+  for (int r = 0; r < Rows; ++r) write_row(call, sums[r], row_scales, row + r, panel * kPanel);
+}
+
+template <class F>
+void all_panels(const LinearCall& call) {
+  for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
+    int64_t row = 0;
+    for (; row + 4 <= call.rows; row += 4) panel_rows<F, 4>(call, panel, row);
+    switch (call.rows - row) {
+      case 1: panel_rows<F, 1>(call, panel, row); break;
+      case 2: panel_rows<F, 2>(call, panel, row); break;
+      case 3: panel_rows<F, 3>(call, panel, row); break;
+      default: break;
+    }
+  }
+}
+
+}  // namespace
+
+void integer_linear_avx512(const LinearCall& call) {
+  visit_int_format(call.weight->format(), [&](auto f) { all_panels<decltype(f)>(call); });
+}
+
+}  // namespace octavo

@@ -1,0 +1,61 @@
+#include "linear/linear.h"
+
+#include <cstring>
+
+#include "linear/kernels.h"
+
+namespace octavo {
+
+int64_t prepared_bytes(InputKind kind, int64_t rows, int64_t k) {
+  const int64_t kp = padded_k(k), tiles = round_up(rows, kTileRows) / kTileRows;
+  if (kind == InputKind::kF32) return rows * kp * 4;
+  if (kind == InputKind::kBf16) {
+    const int64_t as_tiles = tiles * bf16_tile_bytes(k), as_floats = rows * kp * 4;
+    return as_tiles > as_floats ? as_tiles : as_floats;
+  }
+  const int64_t as_tiles = tiles * integer_tile_bytes(k), as_vectors = rows * VectorRow(k).bytes();
+  return row_scales_bytes(rows) + (as_tiles > as_vectors ? as_tiles : as_vectors);
+}
+
+void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row, int64_t rows, void* prepared) {
+  uint8_t* const base = static_cast<uint8_t*>(prepared);
+  if (kind == InputKind::kA14) {
+    if (integer_tiles(isa, rows)) return prepare_integer_tile_row_amx(x, k, row, rows, base);
+    if (isa == Isa::kAvx2) return prepare_vector_row_avx2(x, k, row, rows, base);
+    return prepare_vector_row_avx512(x, k, row, rows, base);
+  }
+  if (kind == InputKind::kBf16 && isa == Isa::kAmx) return prepare_bf16_tile_row_amx(x, k, row, base);
+  const int64_t kp = padded_k(k);
+  float* const to = reinterpret_cast<float*>(base) + row * kp;
+  std::memcpy(to, x, static_cast<size_t>(k) * sizeof(float));
+  std::memset(to + k, 0, static_cast<size_t>(kp - k) * sizeof(float));
+}
+
+int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows) {
+  if (isa != Isa::kAmx) return 0;
+  if (weight.format() == WeightFormat::kBf16) return bf16_scratch_bytes_amx();
+  if (weight.format() == WeightFormat::kF32 || !integer_tiles(isa, rows)) return 0;
+  return integer_scratch_bytes_amx(weight, rows);
+}
+
+void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t rows, float* out, int64_t ldo,
+            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch) {
+  if (rows <= 0 || panel_begin >= panel_end) return;
+  const LinearCall call{&weight,    static_cast<const uint8_t*>(prepared), rows,      out, ldo, accumulate,
+                        panel_begin, panel_end,                             static_cast<uint8_t*>(scratch)};
+  switch (input_kind(weight.format())) {
+    case InputKind::kA14:
+      if (integer_tiles(isa, rows)) return integer_linear_amx(call);
+      return isa == Isa::kAvx2 ? integer_linear_avx2(call) : integer_linear_avx512(call);
+    case InputKind::kBf16:
+      if (isa == Isa::kAmx) return bf16_linear_amx(call);
+      [[fallthrough]];
+    case InputKind::kF32: return isa == Isa::kAvx2 ? float_linear_avx2(call) : float_linear_avx512(call);
+  }
+}
+
+void embed_row(const PackedWeight& weight, int64_t token, float scale, float* out) {
+  weight.dequantize_row(token, scale, out);
+}
+
+}  // namespace octavo

@@ -1,0 +1,37 @@
+// Linear layers: out[rows, n] = x[rows, k] * W[n, k]^T (+ bias) (+ out).
+//
+// Integer formats compute sum(w_int * a) exactly, with a the 14-bit integers of the prepared row, and then
+// out = (float)((double)sum * ((double)s * (double)D)): the same bits on every instruction set, for every number of rows and
+// every split over threads. The float formats add in one fixed order of k, so that their bits depend on the instruction
+// set only.
+#pragma once
+
+#include <cstdint>
+
+#include "common/isa.h"
+#include "linear/packed_weight.h"
+
+namespace octavo {
+
+constexpr float kActivationLimit = 8064.0f;    // |a| of a 14-bit activation
+constexpr float kActivationMinimum = 1e-30f;   // a row whose values are all smaller counts as zeros
+
+// Bytes of the prepared rows, for any instruction set. The buffer must be aligned to 64 bytes.
+int64_t prepared_bytes(InputKind kind, int64_t rows, int64_t k);
+
+// Prepares row `row` of `rows`. x: k floats. Different threads may prepare different rows at once. For kA14 a row that
+// holds an infinity or a NaN makes all its outputs NaN.
+void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row, int64_t rows, void* prepared);
+
+// Bytes of one thread's scratch (aligned to 64) for `rows` rows of this weight.
+int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows);
+
+// One thread's share: panels [panel_begin, panel_end) for all rows. prepared: by the same isa and number of rows, all rows
+// complete. out: row r begins at out + r * ldo, n columns are written. accumulate: adds to what is there.
+void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t rows, float* out, int64_t ldo,
+            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch);
+
+// The row of a tied embedding: out[k] = weight[token] * scale.
+void embed_row(const PackedWeight& weight, int64_t token, float scale, float* out);
+
+}  // namespace octavo

@@ -1,0 +1,99 @@
+// Runs a compiled program over one step: the only native call that a step needs before sampling.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/kv_cache.h"
+#include "common/isa.h"
+#include "common/mapped_memory.h"
+#include "common/thread_team.h"
+#include "rows/row_kernels.h"
+#include "runner/phases.h"
+
+namespace octavo {
+
+// octavo.engine.step.Step as raw pointers; the shapes are checked by the bindings.
+struct StepView {
+  int64_t num_tokens, num_seqs, num_logits, num_copies;
+  const int32_t* token_ids;        // [num_tokens]
+  const int32_t* positions;        // [num_tokens]
+  const int32_t* query_start_loc;  // [num_seqs + 1]
+  const int32_t* seq_lens;         // [num_seqs]
+  const int32_t* logits_rows;      // [num_logits]
+  const int32_t* copies;           // [num_copies, 2]
+  struct Table {
+    const int32_t* data;  // [num_seqs, columns]
+    int64_t columns;
+  };
+  std::vector<Table> block_tables;  // one per KV group
+};
+
+constexpr int kNumInputKinds = 3;  // InputKind's values
+
+class Runner {
+ public:
+  // The team must outlive the runner.
+  Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team);
+
+  int64_t block_bytes(int block_size) const;
+  void reserve_kv(int64_t num_blocks, int block_size);
+  void release_blocks(int64_t first, int64_t count);
+
+  // Throws std::invalid_argument where the step does not fit the program or the KV memory; nothing has run then.
+  // Returns the logits [num_logits, vocab_size], valid until the next call.
+  float* execute(const StepView& step);
+
+  int64_t vocab_size() const { return program_.vocab_size(); }
+  int64_t arena_bytes() const;
+
+  // Nanoseconds that thread 0 spent in each kind of phase, barrier included, since the last call: where a step's time goes.
+  std::vector<std::pair<std::string, int64_t>> take_profile();
+
+ private:
+  struct Slot {
+    int32_t block, offset;
+  };
+
+  void check(const StepView& step) const;
+  void check_sequence(const StepView& step, int64_t seq) const;
+  void resize(const StepView& step);
+  void map_slots(const StepView& step);
+  void build_plans(const StepView& step);
+  void fill_rotary(const StepView& step, int thread);
+  void run_thread(const StepView& step, int thread);
+  void run_rows(const RowPhase& phase, const StepView& step, int thread);
+  void run_row_op(const RowOp& op, const StepView& step, int64_t row, int64_t rows);
+  void run_linear(const LinearPhase& phase, const StepView& step, int thread);
+  void run_attention(const AttentionPhase& phase, int thread);
+
+  float* at(const View& view, int64_t row) const;
+  int64_t stride(const View& view) const;
+  int64_t rows_of(Domain domain, const StepView& step) const {
+    return domain == Domain::kTokens ? step.num_tokens : step.num_logits;
+  }
+
+  PhaseList program_;
+  Isa isa_;
+  ThreadTeam& team_;
+  const RowKernels& kernels_;
+  KvShape kv_shape_;
+  std::unique_ptr<KvCache> kv_;
+
+  int64_t token_capacity_ = 0, logits_capacity_ = 0;
+  std::vector<MappedMemory> buffers_;                 // [capacity, padded width] float32 each
+  std::array<MappedMemory, kNumInputKinds> prepared_;  // the linears' input, one at a time
+  std::vector<MappedMemory> scratch_;                 // per thread
+  MappedMemory logits_;
+  std::vector<std::vector<float>> cosines_, sines_;  // per rotary table: [tokens, half]
+  std::vector<std::vector<Slot>> slots_;             // per KV group: [tokens]
+  std::vector<AttentionPlan> plans_;
+  std::array<int64_t, 4> profile_{};  // rows, linear, attention, setup
+};
+
+}  // namespace octavo

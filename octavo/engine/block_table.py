@@ -1,0 +1,102 @@
+"""Block tables: a sequence's list of block ids per KV group, and the arrays that a step sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Series
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Int32Array = npt.NDArray[np.int32]
+
+UNMAPPED = -1
+"""Entry of a block that lies behind the sliding window"""
+
+
+class BlockTable:
+    """Logical block number -> block id for one sequence and one KV group.
+
+    Entries before first_mapped are UNMAPPED, all others are block ids that this table has one reference to.
+    """
+
+    __slots__ = ("blocks", "first_mapped")
+
+    def __init__(self, blocks: list[int], first_mapped: int = 0) -> None:
+        self.blocks = blocks
+        self.first_mapped = first_mapped
+
+    @property
+    def num_mapped(self) -> int:
+        return len(self.blocks) - self.first_mapped
+
+
+class HasTables(Protocol):
+    """What BlockTableRows knows of a sequence."""
+
+    tables: tuple[BlockTable, ...]
+    row: int
+    """Its row of the arrays; -1 where it has none"""
+    changed_from: int
+    """Lowest logical block that changed since the row was written"""
+
+
+UNCHANGED = 1 << 62
+
+
+class BlockTableRows:
+    """One int32 array [rows, columns] per KV group that mirrors the tables of running sequences.
+
+    A row is written when its table changes, which is once in block_size tokens, not once a step.
+    """
+
+    def __init__(self, num_groups: int, max_rows: int) -> None:
+        self._free_rows = list(range(max_rows - 1, -1, -1))
+        self._max_rows = max_rows
+        self._arrays = [np.full((max_rows, 16), UNMAPPED, np.int32) for _ in range(num_groups)]
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free_rows)
+
+    def gather(self, sequences: Series[HasTables], num_blocks: int) -> tuple[Int32Array, ...]:
+        """The tables of `sequences`, one C-contiguous [R, num_blocks] array per KV group; the caller owns
+        them."""
+        if num_blocks > self._arrays[0].shape[1]:
+            self._widen(num_blocks)
+        for sequence in sequences:
+            if sequence.changed_from != UNCHANGED:
+                self._write(sequence)
+        rows = np.array([sequence.row for sequence in sequences], np.intp)
+        return tuple(np.ascontiguousarray(array[rows, :num_blocks]) for array in self._arrays)
+
+    def free(self, sequence: HasTables) -> None:
+        """Takes a sequence's row back, if it has one."""
+        if sequence.row >= 0:
+            self._free_rows.append(sequence.row)
+            sequence.row = -1
+
+    def _write(self, sequence: HasTables) -> None:
+        start = sequence.changed_from
+        if sequence.row < 0:
+            sequence.row = self._free_rows.pop()
+            start = 0
+        for array, table in zip(self._arrays, sequence.tables, strict=True):
+            row = array[sequence.row]
+            end = len(table.blocks)
+            if end > len(row):
+                self._widen(end)
+                return self._write(sequence)
+            row[start:end] = table.blocks[start:]
+            row[end:] = UNMAPPED
+        sequence.changed_from = UNCHANGED
+        return None
+
+    def _widen(self, columns: int) -> None:
+        width = self._arrays[0].shape[1]
+        while width < columns:
+            width *= 2
+        for group, array in enumerate(self._arrays):
+            wider = np.full((self._max_rows, width), UNMAPPED, np.int32)
+            wider[:, : array.shape[1]] = array
+            self._arrays[group] = wider

@@ -1,0 +1,366 @@
+"""The engine: requests in, tokens out, one step at a time."""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_right
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.engine.block_pool import BlockPool
+from octavo.engine.cache_key import HashFunction, encode_fields, sha256
+from octavo.engine.engine_config import EngineConfig
+from octavo.engine.kv_cache_manager import KVCacheManager
+from octavo.engine.prefix_cache import PrefixCache
+from octavo.engine.request import Request, Sequence
+from octavo.engine.sampling_interface import NewState, SampledTokens, Sampler
+from octavo.engine.scheduler import Scheduler, StepPlan
+from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob, token_logprob
+from octavo.engine.stats import EngineStats
+from octavo.engine.step_builder import BuiltStep, PromptRows, StepBuilder
+
+if TYPE_CHECKING:
+    from octavo.executors.interface import Executor
+    from octavo.program.operations import Program
+
+__all__ = ["Engine", "EngineConfig", "EngineStats", "Request", "SequenceUpdate", "TokenLogprob"]
+
+
+class Engine:
+    """Runs many requests over one executor by continuous batching.
+
+    Not thread-safe: one thread calls it, and never from within a step. Reserves the executor's KV memory.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        sampler: Sampler,
+        program: Program,
+        config: EngineConfig,
+        eos_token_ids: Collection[int],
+        *,
+        new_state: NewState | None = None,
+        hash_function: HashFunction = sha256,
+    ) -> None:
+        """new_state makes the sampler's state of a sequence (default: octavo.sampling's); hash_function is
+        for tests."""
+        windows = tuple(group.window for group in program.kv_groups)
+        self.config = config
+        self.executor = executor
+        self.sampler = sampler
+        self.pool = BlockPool(config.num_blocks, config.segment_blocks)
+        self.manager = KVCacheManager(
+            pool=self.pool,
+            prefix_cache=PrefixCache(len(windows), hash_function) if config.enable_prefix_caching else None,
+            block_size=config.block_size,
+            windows=windows,
+            max_rows=config.max_num_seqs,
+            max_chunk=min(config.max_num_batched_tokens, config.max_model_len),
+        )
+        self.scheduler = Scheduler(
+            self.manager, config.max_num_seqs, config.max_num_batched_tokens, config.max_logits_rows
+        )
+        self._builder = StepBuilder(self.manager, config.max_num_seqs)
+        self._vocab_size = program.vocab_size
+        self._eos = tuple(sorted(set(eos_token_ids)))
+        self._new_state = new_state or _default_new_state()
+        self._requests: dict[str, Request] = {}
+        self._late_updates: list[SequenceUpdate] = []
+        self._computed_tokens = 0
+        self._generated_tokens = 0
+        self._steps = 0
+        executor.reserve_kv(config.num_blocks, config.block_size)
+
+    # ---- requests ----
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether step() has something to do or to tell."""
+        return bool(self._requests or self._late_updates)
+
+    def add_request(self, request: Request) -> None:
+        """Queues a request. Raises ValueError at once for what is malformed or can never fit."""
+        if request.request_id in self._requests:
+            raise ValueError(
+                f"request_id={request.request_id!r}: is in use by a request that has not finished"
+            )
+        self._check_prompt(request)
+        params = request.params
+        max_len = self._max_len(request)
+        seed = secrets.randbits(63) if params.seed is None else params.seed
+        stop_ids = frozenset(params.stop_token_ids) | (
+            frozenset() if params.ignore_eos else frozenset(self._eos)
+        )
+        request.namespace = encode_fields(
+            [
+                ("cache_namespace", self.config.cache_namespace),
+                ("block_size", self.config.block_size),
+                *request.cache_fields,
+            ]
+        )
+        request.prompt_logprobs = None if params.prompt_logprobs is None else [None]
+        request.sequences = [
+            Sequence(
+                request,
+                index,
+                self._new_state(params, request.prompt_token_ids, seed, index, self._eos),
+                stop_ids,
+                request.num_prompt_tokens + params.min_tokens,
+                max_len,
+            )
+            for index in range(params.n)
+        ]
+        request.pending = list(request.sequences)
+        self._requests[request.request_id] = request
+        self.scheduler.add(request)
+
+    def abort(self, request_id: str) -> bool:
+        """Ends a request in any state. False where there is no such request (any more). No update follows."""
+        request = self._requests.pop(request_id, None)
+        if request is None:
+            return False
+        self.scheduler.finish_all(request, "abort")
+        return True
+
+    def finish(self, request_id: str, index: int, reason: str) -> bool:
+        """Ends one sequence for a reason found outside (a stop string). False where it has ended already."""
+        request = self._requests.get(request_id)
+        if request is None or request.sequences[index].finished:
+            return False
+        self._finish(request.sequences[index], reason)
+        return True
+
+    def _check_prompt(self, request: Request) -> None:
+        prompt, limit = request.prompt_token_ids, self.config.max_model_len
+        if not prompt:
+            raise ValueError("prompt_token_ids=[]: must have at least one token")
+        for token in (min(prompt), max(prompt)):
+            if not 0 <= token < self._vocab_size:
+                raise ValueError(f"prompt_token_ids has {token}: must be 0 to {self._vocab_size - 1}")
+        if len(prompt) >= limit:
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens and needs room for one more: max_model_len is {limit}"
+            )
+        if request.params.n > self.config.max_num_seqs:
+            raise ValueError(f"n={request.params.n}: must be at most max_num_seqs={self.config.max_num_seqs}")
+
+    def _max_len(self, request: Request) -> int:
+        """Length at which the sequences of a request end; without max_tokens, all that model and pool allow.
+
+        The last token's KV is never computed, so a sequence of this length holds one token less.
+        """
+        num_prompt, n = request.num_prompt_tokens, request.params.n
+        total = self.pool.num_blocks
+        limit = self.config.max_model_len
+
+        def blocks(max_len: int) -> int:
+            return self.manager.most_blocks(num_prompt, max_len - 1, n)
+
+        max_tokens = request.params.max_tokens
+        if max_tokens is None:
+            fitting = bisect_right(range(num_prompt + 1, limit + 1), total, key=blocks)
+            max_len = num_prompt + max(1, fitting)
+        else:
+            max_len = min(num_prompt + max_tokens, limit)
+        if blocks(max_len) > total:
+            raise ValueError(
+                f"request {request.request_id!r} needs up to {blocks(max_len)} blocks of "
+                f"{self.config.block_size} tokens ({num_prompt} prompt tokens, length up to {max_len}, n={n}): the pool has {total}"
+            )
+        return max_len
+
+    # ---- one step ----
+
+    def step(self) -> list[SequenceUpdate]:
+        """Computes one step and returns its new tokens, at most one for each sequence.
+
+        What fails in the handling of one request ends that request (finish_reason "error"). What the executor
+        or the sampler raises ends all of them and is raised here; their last updates come with the next call.
+        """
+        updates, self._late_updates = self._late_updates, []
+        if not self._requests:
+            return updates
+        try:
+            plan = self.scheduler.schedule()
+            if not plan.sequences:
+                raise RuntimeError(f"{len(self._requests)} requests, but none of them can advance")
+            built = self._builder.build(plan)
+            logits = self.executor.execute(built.step)
+            scores = [(rows, self._score(rows, logits)) for rows in built.prompt_rows]
+            sampled = self._sample(built, logits)
+        except BaseException as error:
+            self._late_updates = updates
+            self._fail_all(error)
+            raise
+        self._steps += 1
+        self._computed_tokens += len(built.step.token_ids)
+        self._commit(plan, updates)
+        for rows, score in scores:
+            self._append_scores(rows, score)
+        for request in built.forking:
+            if request.active:
+                self.scheduler.fork_sampled(request)
+        if sampled is not None:
+            self._append_sampled(built.sampled, sampled, updates)
+        return updates
+
+    def _sample(self, built: BuiltStep, logits: npt.NDArray[np.float32]) -> SampledTokens | None:
+        if not built.sampled:
+            return None
+        if built.sample_rows is not None:
+            logits = logits[built.sample_rows]
+        return self.sampler.sample(logits, [sequence.state for sequence in built.sampled])
+
+    def _score(self, rows: PromptRows, logits: npt.NDArray[np.float32]) -> SampledTokens:
+        tokens = rows.request.prompt_token_ids[rows.first_token : rows.first_token + rows.count]
+        # A copy: the sampler may overwrite what it gets, and sampling reads other rows of the same array.
+        part = logits[rows.first_row : rows.first_row + rows.count].copy()
+        return self.sampler.score(part, np.array(tokens, np.int32), rows.request.params.prompt_logprobs or 0)
+
+    def _commit(self, plan: StepPlan, updates: list[SequenceUpdate]) -> None:
+        """The planned tokens are computed: full blocks seal."""
+        for sequence, count in zip(plan.sequences, plan.counts, strict=True):
+            if sequence.finish_reason is None:
+                sequence.num_computed_tokens += count
+                if sequence.num_computed_tokens >= sequence.next_seal:
+                    try:
+                        self.manager.seal(sequence)
+                    except Exception as error:
+                        self._fail(sequence.request, error, updates)
+
+    def _append_scores(self, rows: PromptRows, score: SampledTokens) -> None:
+        entries = rows.request.prompt_logprobs
+        assert entries is not None
+        logprobs: list[float] = score.logprobs.tolist()
+        entries += [token_logprob(value, top) for value, top in zip(logprobs, score.tops, strict=True)]
+
+    def _append_sampled(
+        self, sequences: list[Sequence], sampled: SampledTokens, updates: list[SequenceUpdate]
+    ) -> None:
+        """Sequences grow; those that end give their blocks back."""
+        tokens: list[int] = sampled.token_ids.tolist()
+        logprobs: list[float] = sampled.logprobs.tolist()
+        tops = sampled.tops
+        for i, sequence in enumerate(sequences):
+            if sequence.finish_reason is None:
+                try:
+                    updates.append(self._append(sequence, tokens[i], logprobs[i], tops[i]))
+                except Exception as error:
+                    self._fail(sequence.request, error, updates)
+
+    def _append(self, sequence: Sequence, token: int, logprob: float, top: Any) -> SequenceUpdate:
+        request = sequence.request
+        token_ids = sequence.token_ids
+        token_ids.append(token)
+        sequence.state.append(token)
+        self._generated_tokens += 1
+        reason = stop_reason = None
+        length = len(token_ids)
+        if token in sequence.stop_ids and length >= sequence.min_len:
+            reason = "stop"
+            if token in request.params.stop_token_ids:
+                stop_reason = token
+        elif length >= sequence.max_len:
+            reason = "length"
+        update = SequenceUpdate(
+            request.request_id,
+            sequence.index,
+            token,
+            None if request.params.logprobs is None else token_logprob(logprob, top),
+            reason,
+            stop_reason,
+            request.num_cached_tokens,
+            request.prompt_logprobs if length == request.num_prompt_tokens + 1 else None,
+        )
+        if reason is not None:
+            self._finish(sequence, reason)
+        return update
+
+    # ---- ends ----
+
+    def _finish(self, sequence: Sequence, reason: str) -> None:
+        request = sequence.request
+        self.scheduler.finish(sequence, reason)
+        if not request.num_unfinished:
+            del self._requests[request.request_id]
+
+    def _fail(self, request: Request, error: BaseException, updates: list[SequenceUpdate]) -> None:
+        """Ends one request with an error."""
+        message = f"{type(error).__name__}: {error}"
+        updates += [
+            SequenceUpdate(
+                request.request_id,
+                seq.index,
+                -1,
+                None,
+                "error",
+                None,
+                request.num_cached_tokens,
+                None,
+                message,
+            )
+            for seq in request.sequences
+            if not seq.finished
+        ]
+        self.scheduler.finish_all(request, "error")
+        self._requests.pop(request.request_id, None)
+
+    def _fail_all(self, error: BaseException) -> None:
+        """Ends all requests. Blocks that were not sealed before are free again, so nothing half computed
+        stays."""
+        self.manager.take_copies()
+        for request in list(self._requests.values()):
+            self._fail(request, error, self._late_updates)
+
+    # ---- memory and figures ----
+
+    def release_idle_memory(self) -> int:
+        """Gives the memory of segments without any content back to the system: number of blocks given
+        back."""
+        segments = self.pool.releasable_segments()
+        for first, count in segments:
+            self.pool.close_segment(first)
+            self.executor.release_blocks(first, count)
+        return sum(count for _, count in segments)
+
+    def drop_prefix_cache(self) -> None:
+        """Forgets all cached blocks that nothing refers to."""
+        self.pool.evict_all()
+
+    def stats(self) -> EngineStats:
+        """Figures of this moment; call it between steps."""
+        pool, scheduler = self.pool, self.scheduler
+        active = [sequence for request in scheduler.running for sequence in request.active]
+        used, wasted = self.manager.used_and_wasted_slots(active)
+        return EngineStats(
+            total_blocks=pool.num_blocks,
+            free_blocks=pool.num_free,
+            cached_blocks=pool.num_cached,
+            referenced_blocks=pool.num_referenced,
+            shared_blocks=pool.num_shared,
+            committed_blocks=pool.num_committed,
+            peak_blocks=pool.peak_referenced,
+            block_size=self.config.block_size,
+            used_slots=used,
+            wasted_slots=wasted,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            running_sequences=len(active),
+            preemptions=scheduler.num_preemptions,
+            evictions=pool.num_evictions,
+            prefix_queried_tokens=scheduler.prefix_queried_tokens,
+            prefix_hit_tokens=scheduler.prefix_hit_tokens,
+            computed_tokens=self._computed_tokens,
+            generated_tokens=self._generated_tokens,
+            steps=self._steps,
+        )
+
+
+def _default_new_state() -> NewState:
+    from octavo.sampling.sampling_state import SamplingState
+
+    return SamplingState

@@ -1,0 +1,160 @@
+"""Requests and their sequences."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+from octavo.engine.block_table import UNCHANGED, BlockTable
+from octavo.engine.cache_key import CacheFields
+from octavo.engine.prefix_cache import PrefixNode
+from octavo.engine.sampling_interface import SamplingOptions
+from octavo.engine.sequence_update import TokenLogprob
+
+
+class RequestStatus(enum.Enum):
+    """Where a request is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """One token stream. It owns its block tables; the KV cache manager writes them."""
+
+    __slots__ = (
+        "changed_from",
+        "digests",
+        "finish_reason",
+        "index",
+        "max_len",
+        "min_len",
+        "next_seal",
+        "node",
+        "num_computed_tokens",
+        "num_sealed",
+        "request",
+        "row",
+        "state",
+        "stop_ids",
+        "tables",
+        "token_ids",
+        "writable_end",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        index: int,
+        state: Any,
+        stop_ids: frozenset[int],
+        min_len: int,
+        max_len: int,
+    ) -> None:
+        self.request = request
+        self.index = index
+        self.token_ids = list(request.prompt_token_ids)
+        """Prompt and output"""
+        self.state = state
+        """The sampler's"""
+        self.stop_ids = stop_ids
+        self.min_len = min_len
+        """Length in tokens, prompt included, from which stop_ids end it"""
+        self.max_len = max_len
+        """Length at which it ends"""
+        self.finish_reason: str | None = None
+        self.num_computed_tokens = 0
+        """Tokens whose KV is in the cache"""
+        self.tables: tuple[BlockTable, ...] = ()
+        """One per KV group; empty while it holds no blocks"""
+        self.writable_end = 0
+        """Positions from num_computed_tokens up to here lie in blocks that are mapped and private"""
+        self.node: PrefixNode | None = None
+        """Of its last sealed block, or its namespace's root; None while it holds no blocks"""
+        self.num_sealed = 0
+        """Blocks that are in the prefix cache, from the first one on"""
+        self.next_seal = 0
+        """num_computed_tokens at which the next block seals"""
+        self.digests: list[bytes] = []
+        """Chain digests of its full blocks, as far as somebody asked for them"""
+        self.row = -1
+        self.changed_from = UNCHANGED
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.request.num_prompt_tokens
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+class Request:
+    """One prompt and what to do with it; the engine adds its sequences.
+
+    The sequences of a request share one prefill. `active` ones hold block tables, `pending` ones do not yet
+    (or not any more); finished ones are in neither."""
+
+    __slots__ = (
+        "active",
+        "arrival",
+        "cache_fields",
+        "namespace",
+        "num_cached_tokens",
+        "num_preemptions",
+        "params",
+        "pending",
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "request_id",
+        "sequences",
+        "status",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: Iterable[int],
+        params: SamplingOptions,
+        cache_salt: str | bytes | None = None,
+        cache_fields: CacheFields = (),
+    ) -> None:
+        self.request_id = request_id
+        self.prompt_token_ids = [int(token) for token in prompt_token_ids]
+        self.params = params
+        salt: CacheFields = () if cache_salt is None else (("tenant_salt", cache_salt),)
+        self.cache_fields: CacheFields = (*salt, *cache_fields)
+        """What else its KV depends on: its prefix is shared only with requests that have the same fields"""
+        self.namespace = b""
+        self.arrival = -1
+        """Number in order of arrival"""
+        self.status = RequestStatus.WAITING
+        self.sequences: list[Sequence] = []
+        self.active: list[Sequence] = []
+        self.pending: list[Sequence] = []
+        self.num_preemptions = 0
+        self.num_cached_tokens = 0
+        """Prompt tokens that were in the prefix cache when it was first admitted"""
+        self.prompt_logprobs: list[TokenLogprob | None] | None = None
+        """Grows with the prefill where params.prompt_logprobs is set; its first entry is None"""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self.active) + len(self.pending)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether prompt tokens still wait for their logprobs."""
+        entries = self.prompt_logprobs
+        return entries is not None and len(entries) < len(self.prompt_token_ids)
+
+    @property
+    def resumes_siblings(self) -> bool:
+        """Whether sequences with output wait for the leader's prompt blocks."""
+        return bool(self.pending) and self.pending[0].num_output_tokens > 0

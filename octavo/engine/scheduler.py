@@ -1,0 +1,288 @@
+"""The scheduler: which sequences compute how many tokens in the next step."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from octavo.engine.kv_cache_manager import KVCacheManager
+from octavo.engine.request import Request, RequestStatus, Sequence
+
+
+class StepPlan:
+    """What one step computes: counts[i] tokens of sequences[i], from its num_computed_tokens on."""
+
+    __slots__ = ("counts", "rows_left", "sequences", "tokens_left")
+
+    def __init__(self, tokens: int, rows: int) -> None:
+        self.sequences: list[Sequence] = []
+        self.counts: list[int] = []
+        self.tokens_left = tokens
+        self.rows_left = rows
+        """Rows whose logits may still be asked for"""
+
+    def chunk(self, sequence: Sequence) -> int:
+        """How many of a sequence's missing tokens the budgets allow now."""
+        missing = len(sequence.token_ids) - sequence.num_computed_tokens
+        count = min(missing, self.tokens_left)
+        if sequence.request.scores_prompt:
+            return min(count, self.rows_left)
+        if count == missing and self.rows_left == 0:
+            return count - 1
+        return count
+
+    def add(self, sequence: Sequence, count: int) -> None:
+        self.sequences.append(sequence)
+        self.counts.append(count)
+        self.tokens_left -= count
+        if sequence.request.scores_prompt:
+            self.rows_left -= count
+        elif sequence.num_computed_tokens + count == len(sequence.token_ids):
+            self.rows_left -= 1
+
+    def cut(self, length: int) -> None:
+        """Takes back all but the first `length` entries. Rows stay spent: this step asks for a few less."""
+        self.tokens_left += sum(self.counts[length:])
+        del self.sequences[length:], self.counts[length:]
+
+
+class Scheduler:
+    """Shares steps out over requests, in order of arrival.
+
+    `running` requests hold blocks and are ordered by arrival; `waiting` ones hold none, and every one of them
+    arrived after every running one, but for a request whose leader was finished from outside."""
+
+    def __init__(
+        self,
+        manager: KVCacheManager,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_logits_rows: int,
+    ) -> None:
+        self.manager = manager
+        self.max_num_seqs = max_num_seqs
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.max_logits_rows = max_logits_rows
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.num_preemptions = 0
+        self.prefix_queried_tokens = 0
+        self.prefix_hit_tokens = 0
+        self._num_arrived = 0
+
+    # ---- one step ----
+
+    def schedule(self) -> StepPlan:
+        """Plans a step.
+
+        There is no prefill and no decode: every sequence's num_computed_tokens chases its tokens, and a step
+        is a budget of tokens shared out. Running requests come first, the oldest before the others, each as
+        far as the budget goes; where blocks run out, the youngest running request is preempted, so the oldest
+        always advances. What is left of the budget admits waiting requests, first come, first served, unless
+        blocks have run out."""
+        plan = StepPlan(self.max_num_batched_tokens, self.max_logits_rows)
+        preemptions = self.num_preemptions
+        position = 0
+        while position < len(self.running) and plan.tokens_left:
+            self._advance(self.running[position], plan, may_preempt=True)
+            position += 1
+        if self.num_preemptions == preemptions:
+            self._admit(plan)
+        return plan
+
+    def _advance(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
+        """Plans the next tokens of a running request's sequences."""
+        before = len(plan.sequences)
+        for sequence in request.active:  # grows where siblings fork
+            count = len(sequence.token_ids) - sequence.num_computed_tokens
+            if count != 1 or not plan.rows_left or not plan.tokens_left:
+                count = plan.chunk(sequence)
+                if count <= 0:
+                    continue
+            end = sequence.num_computed_tokens + count
+            if end > sequence.writable_end and not self._make_room(request, sequence, end, may_preempt):
+                if request.status is not RequestStatus.RUNNING:
+                    plan.cut(before)
+                return
+            plan.add(sequence, count)
+            if request.pending:
+                self._fork_resumed(request, sequence, end)
+
+    def _make_room(self, request: Request, sequence: Sequence, end: int, may_preempt: bool) -> bool:
+        """Maps blocks up to position `end`, preempting the youngest as long as they do not suffice.
+
+        False where the request itself was the youngest, or nobody may be preempted.
+        """
+        while not self.manager.reserve(sequence, end):
+            if not may_preempt:
+                return False
+            youngest = self.running[-1]
+            self.preempt(youngest)
+            if youngest is request:
+                return False
+        return True
+
+    # ---- admission ----
+
+    def _admit(self, plan: StepPlan) -> None:
+        """Starts waiting requests in order, as long as budget, sequences and blocks last."""
+        if not self.waiting:
+            return
+        num_sequences = sum(request.num_unfinished for request in self.running)
+        promised = sum(map(self._promised_to, self.running))
+        while self.waiting and plan.tokens_left and plan.rows_left:
+            request = self.waiting[0]
+            num_sequences += request.num_unfinished
+            if num_sequences > self.max_num_seqs or not self._start(request, promised):
+                return
+            self.waiting.popleft()
+            self._insert_running(request)
+            self._advance(request, plan, may_preempt=False)
+            promised += self._promised_to(request)
+
+    def _promised_to(self, request: Request) -> int:
+        """Blocks that a running request's known tokens still need, and one more for each sequence and KV
+        group."""
+        return self.manager.blocks_wanted(request) + len(self.manager.windows) * request.num_unfinished
+
+    def _start(self, request: Request, promised: int) -> bool:
+        """Looks a request's prefix up and gives its leader the blocks found, if all that it needs is
+        available.
+
+        The need is that of all known tokens, beside what is promised to running requests: who is admitted is
+        not preempted at once."""
+        leader = request.pending[0]
+        hit = self.manager.match(leader, self._hit_limit(request))
+        if promised + self.manager.blocks_to_admit(request, hit) > self.manager.pool.num_available:
+            return False
+        self._count_hit(request, hit.num_tokens)
+        self.manager.adopt(leader, hit)
+        request.active.append(request.pending.pop(0))
+        if request.pending and leader.num_computed_tokens == self._shared_end(request):
+            self._fork_resumed(request, leader, leader.num_computed_tokens)
+            self._find_own_prefixes(request)
+        return True
+
+    def _hit_limit(self, request: Request) -> int:
+        """Tokens that the leader may take from the prefix cache."""
+        if request.scores_prompt:
+            return 0  # each prompt token's logits are wanted
+        if len(request.pending) > 1 and request.resumes_siblings:
+            return self._shared_end(request)
+        return len(request.pending[0].token_ids)
+
+    def _count_hit(self, request: Request, num_tokens: int) -> None:
+        if (
+            request.num_preemptions == 0
+            and self.manager.prefix_cache is not None
+            and not request.scores_prompt
+        ):
+            request.num_cached_tokens = num_tokens
+            self.prefix_queried_tokens += request.num_prompt_tokens
+            self.prefix_hit_tokens += num_tokens
+
+    def _insert_running(self, request: Request) -> None:
+        position = len(self.running)
+        while position and self.running[position - 1].arrival > request.arrival:
+            position -= 1
+        self.running.insert(position, request)
+        request.status = RequestStatus.RUNNING
+
+    # ---- siblings of a resumed request ----  A new request's siblings fork when the prompt is computed and
+    # its last row sampled. After a preemption each has output of its own: then they share the prompt's full
+    # blocks again, and each computes what comes after these.
+
+    def _shared_end(self, request: Request) -> int:
+        """End of the prompt's full blocks, in tokens."""
+        size = self.manager.block_size
+        return request.num_prompt_tokens // size * size
+
+    def _fork_resumed(self, request: Request, leader: Sequence, end: int) -> None:
+        """Forks pending siblings with output as soon as the leader computes up to `end`, the shared blocks'
+        end."""
+        shared_end = self._shared_end(request)
+        if request.resumes_siblings and end >= shared_end:
+            for sibling in request.pending:
+                self.manager.fork(leader, sibling, shared_end)
+            request.active += request.pending
+            request.pending = []
+
+    def _find_own_prefixes(self, request: Request) -> None:
+        """Gives each sequence what the prefix cache still has of its own output."""
+        for sequence in request.active:
+            hit = self.manager.match(sequence, len(sequence.token_ids))
+            if hit.num_tokens > sequence.num_computed_tokens:
+                self.manager.adopt(sequence, hit)
+
+    # ---- requests come, go and give way ----
+
+    def add(self, request: Request) -> None:
+        """Queues a request whose sequences are made."""
+        request.arrival = self._num_arrived
+        self._num_arrived += 1
+        self.waiting.append(request)
+
+    def preempt(self, request: Request) -> None:
+        """Takes all blocks of a running request and puts it in front of the queue.
+
+        Its sealed blocks stay in the prefix cache until others need them. It resumes with the same output:
+        sampling depends on positions alone, so there is nothing but KV to compute again."""
+        self._take_from_running(request)
+        for sequence in reversed(request.active):
+            self.manager.release(sequence)
+        request.pending = sorted(request.active + request.pending, key=lambda sequence: sequence.index)
+        request.active = []
+        request.status = RequestStatus.WAITING
+        request.num_preemptions += 1
+        self.num_preemptions += 1
+        self.waiting.appendleft(request)
+
+    def preempt_all(self) -> None:
+        """Preempts every running request: between steps, for tests and for callers that want all blocks
+        back."""
+        for request in reversed(self.running.copy()):
+            self.preempt(request)
+
+    def fork_sampled(self, request: Request) -> None:
+        """Forks a new request's pending siblings off its leader, whose prompt is computed and whose last row
+        of logits all of them sample from."""
+        leader = request.active[0]
+        for sibling in request.pending:
+            self.manager.fork(leader, sibling, leader.num_computed_tokens)
+        request.active += request.pending
+        request.pending = []
+
+    def finish(self, sequence: Sequence, reason: str) -> None:
+        """Ends one sequence and gives its blocks back; the request ends with its last one."""
+        request = sequence.request
+        sequence.finish_reason = reason
+        self.manager.release(sequence)
+        if sequence in request.active:
+            request.active.remove(sequence)
+        else:
+            request.pending.remove(sequence)
+        if not request.num_unfinished:
+            self._remove(request)
+        elif not request.active and request.status is RequestStatus.RUNNING:
+            self.preempt(request)  # the leader is gone: another one leads
+
+    def finish_all(self, request: Request, reason: str) -> None:
+        """Ends a request in any state, with all its sequences."""
+        for sequence in reversed(request.active + request.pending):
+            sequence.finish_reason = reason
+            self.manager.release(sequence)
+        request.active = []
+        request.pending = []
+        self._remove(request)
+
+    def _remove(self, request: Request) -> None:
+        if request.status is RequestStatus.WAITING:
+            self.waiting.remove(request)
+        elif request.status is RequestStatus.RUNNING:
+            self._take_from_running(request)
+        request.status = RequestStatus.FINISHED
+
+    def _take_from_running(self, request: Request) -> None:
+        if self.running[-1] is request:
+            self.running.pop()
+        else:
+            self.running.remove(request)

@@ -1,0 +1,47 @@
+"""What a step tells its caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class TokenLogprob(NamedTuple):
+    """Log probability (natural) of one token under the model's own distribution."""
+
+    logprob: float
+    rank: int
+    """From 1; 0 where it was not asked for"""
+    top_ids: list[int]
+    top_logprobs: list[float]
+
+
+@dataclass(slots=True)
+class SequenceUpdate:
+    """One new token of one sequence, or the end of a sequence without one."""
+
+    request_id: str
+    index: int
+    """Which sequence of the request, from 0"""
+    token_id: int
+    """-1 where the sequence ended without a token (finish_reason "error")"""
+    logprobs: TokenLogprob | None
+    """Where the request asked for logprobs"""
+    finish_reason: str | None
+    """None while it runs; "stop", "length" or "error\""""
+    stop_reason: int | None
+    """The stop token id that ended it; None for an end-of-sequence token"""
+    num_cached_tokens: int
+    """Prompt tokens that came from the prefix cache"""
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    """With a request's first token, where asked for: one entry per prompt token, the first one None"""
+    error: str | None = None
+    """What went wrong, where finish_reason is "error\""""
+
+
+def token_logprob(logprob: float, top: Any | None) -> TokenLogprob:
+    """From a sampler's row: the chosen token's logprob, and the likeliest ones where they were asked for."""
+    if top is None:
+        return TokenLogprob(logprob, 0, [], [])
+    ids = [int(token) for token in top.ids]
+    return TokenLogprob(logprob, int(top.rank), ids, [float(value) for value in top.logprobs])

@@ -1,0 +1,148 @@
+"""Turns a plan into the arrays of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.engine.block_table import Int32Array
+from octavo.engine.kv_cache_manager import KVCacheManager
+from octavo.engine.request import Request, Sequence
+from octavo.engine.scheduler import StepPlan
+from octavo.engine.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Rows of logits that score prompt tokens: logits row first_row + i scores prompt token first_token +
+    i."""
+
+    request: Request
+    first_row: int
+    first_token: int
+    count: int
+
+
+@dataclass(slots=True)
+class BuiltStep:
+    """A step, and what its rows of logits are for."""
+
+    step: Step
+    sampled: list[Sequence]
+    """Sequences that get a token"""
+    sample_rows: list[int] | None
+    """The logits row of each; None where row i is that of sampled[i], for all rows"""
+    forking: list[Request]
+    """New requests whose siblings sample from their leader's row and fork"""
+    prompt_rows: list[PromptRows]
+
+
+class StepBuilder:
+    """Builds steps. It keeps index arrays for batches in which every sequence computes one token and
+    samples."""
+
+    def __init__(self, manager: KVCacheManager, max_num_seqs: int) -> None:
+        self._manager = manager
+        self._size = manager.block_size
+        self._count_up = np.arange(max_num_seqs + 1, dtype=np.int32)
+        self._count_up.setflags(write=False)
+
+    def build(self, plan: StepPlan) -> BuiltStep:
+        """The step of a plan that has at least one entry. Takes the planned copies."""
+        sequences = plan.sequences
+        starts = [sequence.num_computed_tokens for sequence in sequences]
+        one_each = len(sequences) == sum(plan.counts)
+        if one_each and all(
+            len(sequence.token_ids) == start + 1
+            and not sequence.request.pending
+            and not sequence.request.scores_prompt
+            for sequence, start in zip(sequences, starts, strict=True)
+        ):
+            return self._build_decode(sequences, starts)
+        return self._build_mixed(plan, starts)
+
+    def _build_decode(self, sequences: list[Sequence], starts: list[int]) -> BuiltStep:
+        """One token each, all sampled."""
+        positions = np.array(starts, np.int32)
+        count = len(sequences)
+        step = Step(
+            token_ids=np.array([sequence.token_ids[-1] for sequence in sequences], np.int32),
+            positions=positions,
+            query_start_loc=self._count_up[: count + 1],
+            seq_lens=positions + np.int32(1),
+            block_tables=self._manager.rows.gather(sequences, max(starts) // self._size + 1),
+            logits_rows=self._count_up[:count],
+            copies=self._copies(),
+        )
+        return BuiltStep(step, sequences, None, [], [])
+
+    def _build_mixed(self, plan: StepPlan, starts: list[int]) -> BuiltStep:
+        """Any chunks."""
+        counts = np.array(plan.counts, np.int32)
+        first = np.array(starts, np.int32)
+        query_start_loc = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(counts, out=query_start_loc[1:])
+        total = int(query_start_loc[-1])
+        token_ids: list[int] = []
+        for sequence, start, count in zip(plan.sequences, starts, plan.counts, strict=True):
+            token_ids += sequence.token_ids[start : start + count]
+        seq_lens = first + counts
+        built = _wanted_rows(plan, starts)
+        step = Step(
+            token_ids=np.array(token_ids, np.int32),
+            positions=np.arange(total, dtype=np.int32) + np.repeat(first - query_start_loc[:-1], counts),
+            query_start_loc=query_start_loc,
+            seq_lens=seq_lens,
+            block_tables=self._manager.rows.gather(plan.sequences, -(-int(seq_lens.max()) // self._size)),
+            logits_rows=np.array(built.rows, np.int32),
+            copies=self._copies(),
+        )
+        return BuiltStep(step, built.sampled, built.sample_rows, built.forking, built.prompt_rows)
+
+    def _copies(self) -> Int32Array:
+        return np.array(self._manager.take_copies(), np.int32).reshape(-1, 2)
+
+
+class _WantedRows:
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.sampled: list[Sequence] = []
+        self.sample_rows: list[int] = []
+        self.forking: list[Request] = []
+        self.prompt_rows: list[PromptRows] = []
+
+    def add_prompt(self, request: Request, first_position: int, end: int, first_row: int) -> None:
+        """Rows of positions [first_position, end) score the tokens after them, but for those that are
+        known."""
+        entries = request.prompt_logprobs
+        assert entries is not None
+        begin = max(first_position, len(entries) - 1)
+        stop = min(end, request.num_prompt_tokens - 1)
+        if begin < stop:
+            self.prompt_rows.append(PromptRows(request, len(self.rows), begin + 1, stop - begin))
+            self.rows += range(first_row + begin - first_position, first_row + stop - first_position)
+
+    def add_sampled(self, sequence: Sequence, row: int) -> None:
+        """A sequence's last row; a new request's siblings sample from it too."""
+        request = sequence.request
+        self.sampled.append(sequence)
+        self.sample_rows.append(len(self.rows))
+        if request.pending and not sequence.num_output_tokens:
+            self.forking.append(request)
+            self.sampled += request.pending
+            self.sample_rows += [len(self.rows)] * len(request.pending)
+        self.rows.append(row)
+
+
+def _wanted_rows(plan: StepPlan, starts: list[int]) -> _WantedRows:
+    wanted = _WantedRows()
+    row = 0
+    for sequence, start, count in zip(plan.sequences, starts, plan.counts, strict=True):
+        end = start + count
+        if sequence.request.scores_prompt:
+            wanted.add_prompt(sequence.request, start, end, row)
+        if end == len(sequence.token_ids):
+            wanted.add_sampled(sequence, row + count - 1)
+        row += count
+    return wanted

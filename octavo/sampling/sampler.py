@@ -1,0 +1,147 @@
+"""The sampler that the engine calls once a step."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.sampling.logprobs import LogprobArrays, SampledTokens, TopLogprobs
+from octavo.sampling.reference_sampler import ReferenceSampler
+from octavo.sampling.sampling_state import SamplingState
+
+FloatArray = npt.NDArray[np.float32]
+IdArray = npt.NDArray[np.int32]
+
+
+class _Implementation(Protocol):
+    def sample(
+        self,
+        logits: FloatArray,
+        states: list[SamplingState],
+        token_ids: IdArray,
+        arrays: LogprobArrays | None,
+    ) -> None: ...
+
+    def score(self, logits: FloatArray, token_ids: IdArray, arrays: LogprobArrays) -> None: ...
+
+
+class Sampler:
+    """Chooses one token a row, and reports logprobs; octavo.sampling says exactly how.
+
+    name: "native" or "reference". The native one is used where octavo._native is built. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        threads: Any = None,
+        *,
+        use_native: bool | None = None,
+        instruction_set: str = "",
+    ) -> None:
+        """threads: an octavo._native.ThreadTeam, which nobody else may use during a call; None: the
+        caller's thread only.
+
+        use_native: True raises ImportError where the native library is missing, False takes numpy, None
+        takes what is there. instruction_set: "avx2", "avx512_vnni" or "amx"; empty: the best of this
+        machine.
+        """
+        self.vocab_size = vocab_size
+        native = None if use_native is False else _load_native(required=bool(use_native))
+        self.name = "reference" if native is None else "native"
+        self._implementation: _Implementation = (
+            ReferenceSampler(vocab_size)
+            if native is None
+            else _NativeSampler(native, vocab_size, threads, instruction_set)
+        )
+
+    def sample(self, logits: FloatArray, states: list[SamplingState]) -> SampledTokens:
+        """logits [L, vocab_size] float32, states [L]. The caller appends each token to its state.
+
+        A row in which no token is possible gets the id NO_TOKEN; it does not disturb the others.
+        """
+        num_rows = len(states)
+        self._check_shape(logits, num_rows)
+        token_ids = np.empty(num_rows, np.int32)
+        top = max((-1 if s.params.logprobs is None else s.params.logprobs for s in states), default=-1)
+        if top < 0:
+            self._implementation.sample(logits, states, token_ids, None)
+            return SampledTokens(token_ids, np.zeros(num_rows, np.float32), [None] * num_rows)
+        arrays = LogprobArrays.empty(num_rows, top)
+        self._implementation.sample(logits, states, token_ids, arrays)
+        tops: list[TopLogprobs | None] = [
+            None if s.params.logprobs is None else arrays.row(i, min(s.params.logprobs, self.vocab_size))
+            for i, s in enumerate(states)
+        ]
+        return SampledTokens(token_ids, arrays.logprobs, tops)
+
+    def score(self, logits: FloatArray, token_ids: IdArray, top: int = 0) -> SampledTokens:
+        """The raw logprob and rank of given ids [L], and the `top` most likely tokens of each row.
+
+        Raises ValueError for ids outside the vocabulary.
+        """
+        token_ids = np.ascontiguousarray(token_ids, np.int32)
+        self._check_shape(logits, len(token_ids))
+        if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < self.vocab_size:
+            raise ValueError(
+                f"token_ids are from {token_ids.min()} to {token_ids.max()}, "
+                f"must be from 0 to {self.vocab_size - 1}"
+            )
+        top = min(top, self.vocab_size)
+        arrays = LogprobArrays.empty(len(token_ids), top)
+        self._implementation.score(logits, token_ids, arrays)
+        return SampledTokens(token_ids, arrays.logprobs, [arrays.row(i, top) for i in range(len(token_ids))])
+
+    def _check_shape(self, logits: FloatArray, num_rows: int) -> None:
+        if logits.shape != (num_rows, self.vocab_size) or logits.dtype != np.float32:
+            raise ValueError(
+                f"logits are {logits.dtype} {logits.shape}, must be float32 {(num_rows, self.vocab_size)}"
+            )
+
+
+class _NativeSampler:
+    """Hands rows to octavo._native.BatchSampler."""
+
+    def __init__(self, native: Any, vocab_size: int, threads: Any, instruction_set: str) -> None:
+        team = native.ThreadTeam(1) if threads is None else threads
+        self._sampler = native.BatchSampler(vocab_size, team, instruction_set)
+        self._row_class = native.SamplingRow
+
+    def sample(
+        self,
+        logits: FloatArray,
+        states: list[SamplingState],
+        token_ids: IdArray,
+        arrays: LogprobArrays | None,
+    ) -> None:
+        row_class = self._row_class
+        rows = [state.native_row(row_class) for state in states]
+        logits = np.require(logits, requirements=["C", "W"])
+        if arrays is None:
+            self._sampler.sample(logits, rows, token_ids)
+        else:
+            self._sampler.sample_with_logprobs(
+                logits, rows, token_ids, arrays.logprobs, arrays.ranks, arrays.top_ids, arrays.top_logprobs
+            )
+
+    def score(self, logits: FloatArray, token_ids: IdArray, arrays: LogprobArrays) -> None:
+        self._sampler.score(
+            np.ascontiguousarray(logits),
+            np.require(token_ids, requirements=["W"]),
+            arrays.logprobs,
+            arrays.ranks,
+            arrays.top_ids,
+            arrays.top_logprobs,
+        )
+
+
+def _load_native(required: bool) -> Any:
+    try:
+        return importlib.import_module("octavo._native")
+    except ImportError:
+        if required:
+            raise
+        return None

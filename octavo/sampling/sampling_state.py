@@ -1,0 +1,124 @@
+"""What one sequence carries from token to token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.sampling_params import SamplingParams
+
+_MASK64 = 2**64 - 1
+
+
+class SamplingState:
+    """The parameters, the position and the token counts of one sequence. Not tied to a batch, a row or a
+    sampler.
+
+    It lives as long as its sequence: preemption leaves it as it is. One thread at a time may use it.
+    """
+
+    __slots__ = (
+        "_allowed_mask",
+        "_native",
+        "counts",
+        "end_ids",
+        "output_len",
+        "params",
+        "seed",
+        "sequence_index",
+    )
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt_token_ids: Sequence[int],
+        seed: int,
+        sequence_index: int = 0,
+        eos_token_ids: Sequence[int] = (),
+    ) -> None:
+        """seed: any integer, of which 64 bits count; sequence_index: 0 to n - 1, which answer of the
+        request it is."""
+        self.params = params
+        self.seed = seed & _MASK64
+        self.sequence_index = sequence_index
+        self.output_len = 0
+        self.end_ids: tuple[int, ...] = ()
+        """Forbidden while output_len < min_tokens."""
+        if params.min_tokens:
+            eos = () if params.ignore_eos else tuple(eos_token_ids)
+            self.end_ids = tuple(dict.fromkeys((*eos, *params.stop_token_ids)))
+        self.counts: dict[int, int] | None = None
+        """Token id -> occurrences in the output, 0 for prompt tokens; None where there are no penalties."""
+        if params.repetition_penalty != 1.0:
+            self.counts = dict.fromkeys(prompt_token_ids, 0)
+        elif params.presence_penalty or params.frequency_penalty:
+            self.counts = {}
+        self._allowed_mask: npt.NDArray[np.uint32] | None = None
+        self._native: Any = None  # the native sampler's copy of all this; made when first sampled
+
+    def append(self, token_id: int) -> None:
+        """Takes over the next token of the output."""
+        self.output_len += 1
+        if self.counts is not None:
+            self.counts[token_id] = self.counts.get(token_id, 0) + 1
+        if self._native is not None:
+            self._native.append(token_id)
+
+    @property
+    def allowed_mask(self) -> npt.NDArray[np.uint32] | None:
+        """[ceil(vocab_size / 32)] uint32: bit i % 32 of word i // 32 permits token i. None permits all."""
+        return self._allowed_mask
+
+    @allowed_mask.setter
+    def allowed_mask(self, mask: npt.NDArray[np.uint32] | None) -> None:
+        self._allowed_mask = mask
+        if self._native is not None:
+            self._native.set_allowed_mask(mask)
+
+    def native_row(self, row_class: Any) -> Any:
+        """The counterpart that octavo._native samples with (its class SamplingRow); kept up to date by
+        append."""
+        if self._native is None:
+            self._native = self._make_native(row_class)
+        return self._native
+
+    def _make_native(self, row_class: Any) -> Any:
+        params = self.params
+        bias = params.logit_bias or {}
+        row = row_class.make(
+            inverse_temperature=inverse_temperature(params),
+            top_p=params.top_p,
+            top_k=max(params.top_k, 0),
+            min_p=params.min_p,
+            repetition_penalty=params.repetition_penalty,
+            frequency_penalty=params.frequency_penalty,
+            presence_penalty=params.presence_penalty,
+            seed=self.seed,
+            sequence_index=self.sequence_index,
+            min_tokens=params.min_tokens,
+            logprobs=-1 if params.logprobs is None else params.logprobs,
+            end_ids=list(self.end_ids),
+            bias_ids=list(bias),
+            bias_values=list(bias.values()),
+        )
+        row.set_position(self.output_len)
+        if self.counts is not None:
+            row.set_counts(*self.count_arrays())
+        row.set_allowed_mask(self._allowed_mask)
+        return row
+
+    def count_arrays(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The keys and the values of counts, int32."""
+        counts = self.counts or {}
+        return (
+            np.fromiter(counts.keys(), np.int32, len(counts)),
+            np.fromiter(counts.values(), np.int32, len(counts)),
+        )
+
+
+def inverse_temperature(params: SamplingParams) -> float:
+    """1 / temperature, or 0 for greedy."""
+    return 0.0 if params.is_greedy else 1.0 / params.temperature

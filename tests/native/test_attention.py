@@ -1,0 +1,297 @@
+"""Native paged attention against a float64 oracle that knows no blocks, on every instruction set of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from octavo import _native
+
+FloatArray = npt.NDArray[np.float32]
+Int32Array = npt.NDArray[np.int32]
+
+ISAS = [isa for isa in ("avx2", "avx512_vnni", "amx") if _native.isa_supported(isa)]
+VARIANTS = [(isa, dtype) for isa in ISAS for dtype in ("float32", "bfloat16")]
+TEAMS = {size: _native.ThreadTeam(size) for size in (1, 2, 3)}
+# Largest error relative to the largest value: AMX rounds q and the weights to bf16.
+TOLERANCE = {"float32": 5e-6, "bfloat16": 5e-6, "amx": 1.2e-2}
+
+
+def tolerance(isa: str, dtype: str) -> float:
+    return TOLERANCE["amx" if isa == "amx" and dtype == "bfloat16" else dtype]
+
+
+def round_bf16(x: FloatArray) -> FloatArray:
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@dataclass(frozen=True)
+class Context:
+    """One sequence: q of every token of it, and its whole k and v."""
+
+    q: FloatArray
+    k: FloatArray
+    v: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+
+def make_context(length: int, heads: int, kv_heads: int, head_dim: int, seed: int = 0) -> Context:
+    rng = np.random.default_rng((seed, length, heads, head_dim))
+    q = 2 * rng.standard_normal((length, heads * head_dim), dtype=np.float32)
+    k, v = rng.standard_normal((2, length, kv_heads, head_dim), dtype=np.float32)
+    return Context(q, k, v)
+
+
+def expected(context: Context, new: int, heads: int, window: int, scale: float, bf16: bool) -> FloatArray:
+    """Attention of the last `new` tokens in float64, over the K and V that the cache stores."""
+    k, v = (round_bf16(x) if bf16 else x for x in (context.k, context.v))
+    length, kv_heads, head_dim = k.shape
+    q = context.q[length - new :].astype(np.float64).reshape(new, kv_heads, heads // kv_heads, head_dim)
+    scores = np.einsum("tkgd,pkd->kgtp", q, k.astype(np.float64)) * scale
+    row, column = np.arange(length - new, length)[:, None], np.arange(length)[None]
+    seen = (column <= row) & ((column > row - window) if window else True)
+    scores[..., ~seen] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return np.einsum("kgtp,pkd->tkgd", weights, v.astype(np.float64)).reshape(new, -1)
+
+
+@dataclass
+class Batch:
+    """Puts contexts into a cache with shuffled blocks and computes attention for the last tokens of each."""
+
+    contexts: list[Context]
+    heads: int
+    isa: str
+    dtype: str
+    block_size: int = 32
+    window: int = 0
+    scale: float | None = None
+    place: int = 1
+    threads: int = 2
+    poison: float | None = None
+    tables: list[Int32Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _, self.kv_heads, self.head_dim = self.contexts[0].k.shape
+        if self.scale is None:
+            self.scale = self.head_dim**-0.5
+        blocks = [-(-len(context) // self.block_size) for context in self.contexts]
+        self.cache = _native.KvCache(
+            num_blocks=sum(blocks) + 3,
+            block_size=self.block_size,
+            places=2,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            dtype=self.dtype,
+        )
+        if self.poison is not None:
+            self.fill(self.poison)
+        ids = np.random.default_rng(5).permutation(sum(blocks) + 3).astype(np.int32)
+        for count, context in zip(blocks, self.contexts, strict=True):
+            table, ids = ids[:count], ids[count:]
+            self.tables.append(table)
+            self.cache.write(self.place, context.k, context.v, self.slots(table, len(context)))
+
+    def slots(self, table: Int32Array, length: int) -> Int32Array:
+        positions = np.arange(length)
+        return (table[positions // self.block_size] * self.block_size + positions % self.block_size).astype(np.int32)
+
+    def fill(self, value: float) -> None:
+        slots = np.arange(self.cache.num_blocks * self.block_size, dtype=np.int32)
+        rows = np.full((len(slots), self.kv_heads, self.head_dim), value, np.float32)
+        self.cache.write(self.place, rows, rows, slots)
+
+    def run(self, steps: list[tuple[int, int, int]]) -> list[FloatArray]:
+        """One step over (context number, first new token, context length after the step) triples."""
+        lengths = [end - first for _, first, end in steps]
+        tables = np.full((len(steps), max(map(len, self.tables)) + 1), -1, np.int32)
+        for row, (number, first, end) in enumerate(steps):
+            behind = max(0, first - self.window + 1) // self.block_size if self.window else 0
+            used = -(-end // self.block_size)
+            tables[row, behind:used] = self.tables[number][behind:used]
+        starts = np.cumsum([0, *lengths]).astype(np.int32)
+        out = _native.attention(
+            np.concatenate([self.contexts[number].q[first:end] for number, first, end in steps]),
+            self.cache,
+            self.place,
+            starts,
+            np.array([end for _, _, end in steps], np.int32),
+            tables,
+            self.heads,
+            self.kv_heads,
+            self.window,
+            self.scale,
+            self.isa,
+            TEAMS[self.threads],
+        )
+        return np.split(out, starts[1:-1])
+
+    def check(self, steps: list[tuple[int, int, int]], slack: float = 1.0) -> None:
+        for (number, first, end), out in zip(steps, self.run(steps), strict=True):
+            whole = self.contexts[number]
+            context = Context(whole.q[:end], whole.k[:end], whole.v[:end])
+            assert self.scale is not None
+            want = expected(
+                context, end - first, self.heads, self.window, self.scale, self.dtype == "bfloat16"
+            )
+            limit = slack * tolerance(self.isa, self.dtype) * np.abs(want).max()
+            assert np.abs(out - want).max() <= limit, (number, first, end)
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+@pytest.mark.parametrize("head_dim", [1, 16, 32, 40, 64, 80, 96, 100, 112, 128, 144, 256, 257, 512])
+def test_every_head_dim_with_every_block_size(isa: str, dtype: str, head_dim: int) -> None:
+    contexts = [make_context(length, 3, 1, head_dim) for length in (45, 8, 70)]
+    for block_size in (8, 16, 24, 32, 40, 64, 256):
+        Batch(contexts, 3, isa, dtype, block_size).check([(0, 44, 45), (1, 0, 8), (2, 37, 70)])
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+@pytest.mark.parametrize("heads,kv_heads", [(1, 1), (2, 2), (9, 3), (16, 4), (8, 1), (9, 1), (71, 1)])
+def test_any_number_of_query_heads_per_kv_head(isa: str, dtype: str, heads: int, kv_heads: int) -> None:
+    contexts = [make_context(length, heads, kv_heads, 64) for length in (33, 100)]
+    Batch(contexts, heads, isa, dtype).check([(0, 0, 33), (1, 99, 100), (1, 60, 93)])
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+@pytest.mark.parametrize("length", [511, 512, 513, 1500])
+def test_contexts_around_and_over_a_partition(isa: str, dtype: str, length: int) -> None:
+    contexts = [make_context(length, 4, 1, 32), make_context(3, 4, 1, 32)]
+    batch = Batch(contexts, 4, isa, dtype)
+    batch.check([(0, length - 1, length)])
+    batch.check([(1, 0, 3), (0, length - 50, length), (1, 2, 3)])
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+@pytest.mark.parametrize("window", [1, 7, 32, 100, 512, 2000])
+def test_window_sees_nothing_behind_it(isa: str, dtype: str, window: int) -> None:
+    contexts = [make_context(1100, 2, 1, 32), make_context(40, 2, 1, 32)]
+    for block_size in (16, 64):
+        batch = Batch(contexts, 2, isa, dtype, block_size, window=window)
+        batch.check([(0, 1099, 1100), (1, 0, 40), (0, 1000, 1100)])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_large_scores_and_a_scale_of_its_own(isa: str) -> None:
+    # Scores up to 100: their own float32 rounding is what is left.
+    context = make_context(700, 2, 2, 64)
+    Batch([context], 2, isa, "float32", scale=1.5).check([(0, 600, 700)], slack=10)
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+def test_a_row_does_not_depend_on_batch_chunks_block_size_or_threads(isa: str, dtype: str) -> None:
+    contexts = [make_context(length, 9, 3, 64) for length in (600, 90, 1, 560)]
+    reference: list[FloatArray] | None = None
+    for block_size, threads in ((32, 1), (8, 2), (16, 3), (64, 2), (256, 2), (24, 1)):
+        batch = Batch(contexts, 9, isa, dtype, block_size, threads=threads)
+        together = batch.run([(i, 0, len(context)) for i, context in enumerate(contexts)])
+        if reference is None:
+            reference = together
+        for number, context in enumerate(contexts):
+            assert np.array_equal(together[number], reference[number])
+            assert np.array_equal(batch.run([(number, 0, len(context))])[0], reference[number])
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+@pytest.mark.parametrize("chunk", [1, 7, 16, 64])
+@pytest.mark.parametrize("window", [0, 130])
+def test_chunks_give_the_bits_of_the_whole(isa: str, dtype: str, chunk: int, window: int) -> None:
+    length = 1100
+    context, other = make_context(length, 9, 3, 32), make_context(70, 9, 3, 32)
+    batch = Batch([context, other], 9, isa, dtype, window=window)
+    whole = batch.run([(0, 0, length)])[0]
+    starts = range(480, 560, chunk) if chunk < 16 else range(0, length, chunk)
+    for index, start in enumerate(starts):
+        end = min(length, start + chunk)
+        steps = [(0, start, end)] if index % 2 else [(1, 0, 70), (0, start, end), (1, 69, 70)]
+        batch.threads = 1 + index % 3
+        assert np.array_equal(batch.run(steps)[index % 2 == 0], whole[start:end]), start
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+def test_a_long_single_stream_is_split_without_a_trace(isa: str, dtype: str) -> None:
+    length = 4000
+    context = make_context(length, 3, 1, 64)
+    batch = Batch([context], 3, isa, dtype, threads=1)
+    alone = batch.run([(0, length - 3, length)])[0]
+    for threads in (2, 3):
+        batch.threads = threads
+        assert np.array_equal(batch.run([(0, length - 3, length)])[0], alone)
+    batch.check([(0, length - 3, length)])
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 3e38])
+def test_slots_that_a_row_must_not_see_do_not_reach_it(isa: str, dtype: str, poison: float) -> None:
+    contexts = [make_context(length, 3, 1, 40) for length in (5, 45, 530)]
+    steps = [(0, 0, 5), (1, 44, 45), (2, 500, 530)]
+    for block_size in (8, 64):
+        clean = Batch(contexts, 3, isa, dtype, block_size).run(steps)
+        poisoned = Batch(contexts, 3, isa, dtype, block_size, poison=poison).run(steps)
+        for a, b in zip(clean, poisoned, strict=True):
+            assert np.array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+def test_raw_nan_keys_in_unwritten_slots_do_not_reach_a_row(isa: str, dtype: str) -> None:
+    context = make_context(45, 3, 1, 40)
+    clean = Batch([context], 3, isa, dtype).run([(0, 0, 45)])[0]
+    batch = Batch([context], 3, isa, dtype)
+    for block in range(batch.cache.num_blocks):
+        place = batch.cache.block(block).reshape(2, 2, -1)[1]
+        place[0] = 0xFF
+        place[1] = 0x7B  # a large finite number in both types
+    batch.cache.write(1, context.k, context.v, batch.slots(batch.tables[0], 45))
+    assert np.array_equal(batch.run([(0, 0, 45)])[0], clean)
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_broken_token_breaks_exactly_the_rows_that_see_it(isa: str, dtype: str, value: float) -> None:
+    context = make_context(600, 3, 1, 40)
+    broken = Context(context.q, context.k.copy(), context.v.copy())
+    broken.v[530, 0, 7] = value
+    for window in (0, 20):
+        steps = [(0, 500, 600)]
+        clean = Batch([context], 3, isa, dtype, window=window).run(steps)[0]
+        out = Batch([broken], 3, isa, dtype, window=window).run(steps)[0]
+        rows = np.arange(500, 600)
+        sees = (rows >= 530) & (rows < 530 + window if window else True)
+        assert np.isnan(out[sees]).all()
+        assert np.array_equal(out[~sees], clean[~sees])
+
+
+@pytest.mark.parametrize("isa,dtype", VARIANTS)
+def test_layers_of_smaller_shape_share_a_cache(isa: str, dtype: str) -> None:
+    cache = _native.KvCache(num_blocks=3, block_size=32, places=2, kv_heads=2, head_dim=64, dtype=dtype)
+    context = make_context(50, 4, 4, 32)
+    cache.write(1, context.k, context.v, (np.arange(50) + 32).astype(np.int32))
+    out = _native.attention(
+        context.q, cache, 1, np.array([0, 50], np.int32), np.array([50], np.int32),
+        np.array([[1, 2]], np.int32), 4, 4, 0, 32**-0.5, isa, TEAMS[2],
+    )  # fmt: skip
+    want = expected(context, 50, 4, 0, 32**-0.5, dtype == "bfloat16")
+    assert np.abs(out - want).max() <= tolerance(isa, dtype) * np.abs(want).max()
+
+
+def test_an_unmapped_block_in_sight_is_refused() -> None:
+    context = make_context(40, 1, 1, 16)
+    batch = Batch([context], 1, ISAS[0], "float32")
+    batch.tables[0] = np.array([-1, 0], np.int32)
+    with pytest.raises(ValueError, match="block_table has -1"):
+        batch.run([(0, 39, 40)])
+
+
+def test_an_empty_step_gives_nothing() -> None:
+    context = make_context(40, 1, 1, 16)
+    batch = Batch([context], 1, ISAS[0], "float32")
+    out = batch.run([(0, 40, 40), (0, 39, 40)])
+    assert out[0].shape == (0, 16)
+    assert out[1].shape == (1, 16)

@@ -1,0 +1,120 @@
+"""The native KV cache: sizes, copies, release, and the invariant that its V is always finite."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from octavo import _native
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def make_cache(
+    block_size: int = 32, head_dim: int = 64, dtype: str = "bfloat16", num_blocks: int = 8
+) -> _native.KvCache:
+    return _native.KvCache(
+        num_blocks=num_blocks, block_size=block_size, places=2, kv_heads=3, head_dim=head_dim, dtype=dtype
+    )
+
+
+def random_rows(tokens: int, head_dim: int = 64) -> FloatArray:
+    return np.random.default_rng(tokens).standard_normal((tokens, 3, head_dim), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "dtype,head_dim,expected",
+    [("bfloat16", 64, 2 * 2 * 3 * 32 * 64 * 2), ("float32", 80, 2 * 2 * 3 * 32 * 96 * 4)],
+)
+def test_a_block_holds_k_and_v_of_every_place(dtype: str, head_dim: int, expected: int) -> None:
+    cache = make_cache(dtype=dtype, head_dim=head_dim)
+    assert cache.block_bytes == expected
+    assert cache.reserved_bytes == 8 * expected
+    assert cache.num_blocks == 8
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"block_size": 12}, "block_size is 12"),
+        ({"block_size": 264}, "block_size is 264"),
+        ({"head_dim": 513}, "head_dim is 513"),
+        ({"num_blocks": 0}, "num_blocks is 0"),
+        ({"dtype": "int8"}, "dtype is 'int8'"),
+    ],
+)
+def test_a_shape_out_of_its_limits_is_refused_by_name(change: dict[str, object], message: str) -> None:
+    arguments: dict[str, object] = {"block_size": 32, "head_dim": 64, "dtype": "bfloat16", "num_blocks": 4}
+    with pytest.raises(ValueError, match=message):
+        make_cache(**(arguments | change))  # type: ignore[arg-type]
+
+
+def test_address_space_is_reserved_without_memory() -> None:
+    cache = make_cache(num_blocks=2_000_000)
+    assert cache.reserved_bytes > 50 << 30
+    cache.write(0, random_rows(1), random_rows(1), np.array([1_999_999 * 32], np.int32))
+    assert cache.block(1_999_999).any()
+    assert not cache.block(1_000_000).any()
+
+
+def test_copy_block_copies_all_places() -> None:
+    cache = make_cache(block_size=8)
+    slots = np.arange(8, 16, dtype=np.int32)
+    for place in range(2):
+        cache.write(place, random_rows(8), random_rows(8), slots)
+    cache.copy_block(1, 6)
+    assert np.array_equal(cache.block(6), cache.block(1))
+    assert cache.block(6).any()
+    assert not cache.block(5).any()
+    with pytest.raises(IndexError, match="block 8"):
+        cache.copy_block(0, 8)
+
+
+def test_release_zeroes_whole_pages_of_its_blocks_only() -> None:
+    cache = make_cache(block_size=8, num_blocks=16)
+    for block in range(16):
+        cache.block(block)[:] = 1
+    cache.release(4, 8)
+    assert all(cache.block(block).all() for block in (*range(4), *range(12, 16)))
+    assert not any(cache.block(block).any() for block in range(5, 11))
+    cache.release(3, 0)
+    assert cache.block(3).all()
+    with pytest.raises(IndexError):
+        cache.release(10, 7)
+
+
+def test_a_written_token_lands_in_its_own_bytes() -> None:
+    cache = make_cache(block_size=32, head_dim=64)
+    k, v = random_rows(32), random_rows(32)
+    cache.write(1, k, v, np.arange(32, dtype=np.int32))
+    half = 3 * 32 * 64
+    stored = cache.block(0).view(np.uint16).astype(np.uint32) << 16
+    place = stored.view(np.float32)[2 * half :].reshape(2, 3, -1)
+    keys = place[0].reshape(3, 2, 32, 16, 2).transpose(1, 3, 0, 2, 4).reshape(32, 3, 64)
+    values = place[1].reshape(3, 4, 16, 16, 2).transpose(2, 4, 0, 1, 3).reshape(32, 3, 64)
+    np.testing.assert_allclose(keys, k, rtol=2**-8)
+    np.testing.assert_allclose(values, v, rtol=2**-8)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3.4e38])
+def test_values_in_the_cache_are_finite_whatever_is_written(value: float) -> None:
+    cache = make_cache()
+    k, v = random_rows(1), random_rows(1)
+    v[0, 1, 5] = value
+    cache.write(0, k, v, np.zeros(1, np.int32))
+    stored = (cache.block(0).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    keys, values = stored[: 2 * 3 * 32 * 64].reshape(2, 3, 32 * 64)
+    assert np.isfinite(values).all()
+    assert np.isnan(keys[1]).any()
+    assert np.isfinite(keys[[0, 2]]).all()
+
+
+def test_slots_and_shapes_out_of_range_are_refused() -> None:
+    cache = make_cache()
+    with pytest.raises(ValueError, match="slot"):
+        cache.write(0, random_rows(1), random_rows(1), np.array([8 * 32], np.int32))
+    with pytest.raises(ValueError, match="place is 2"):
+        cache.write(2, random_rows(1), random_rows(1), np.zeros(1, np.int32))
+    with pytest.raises(ValueError, match="do not fit"):
+        cache.write(0, random_rows(1, 128), random_rows(1, 128), np.zeros(1, np.int32))

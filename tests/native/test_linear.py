@@ -1,0 +1,183 @@
+"""The linear kernels against integer emulation, float64, and each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from octavo import _native
+
+ISAS = [isa for isa in ("avx2", "avx512_vnni", "amx") if _native.isa_supported(isa)]
+INTEGER_FORMATS = {"w4": "Q4_1", "w8": "Q8_0", "w8g16": "Q6_K", "w8affine": "Q5_1", "w8affine_g16": "Q2_K"}
+BLOCKS = {"Q8_0": (32, 34), "Q4_1": (32, 20), "Q5_1": (32, 24), "Q6_K": (256, 210), "Q2_K": (256, 84)}
+# Where the half-precision scales of a block lie.
+HALVES = {"Q8_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q6_K": (208,), "Q2_K": (80, 82)}
+
+
+@pytest.fixture(scope="module")
+def team() -> _native.ThreadTeam:
+    return _native.ThreadTeam(2)
+
+
+def random_blocks(kind: str, n: int, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Random bytes of n rows of k values, with sensible scales."""
+    values, size = BLOCKS[kind]
+    raw = rng.integers(0, 256, (n * k // values, size), dtype=np.uint8)
+    for at in HALVES[kind]:
+        scales = (rng.uniform(0.2, 1.0, len(raw)) * 0.01).astype(np.float16)
+        raw[:, at : at + 2] = scales[:, None].view(np.uint8)
+    return raw
+
+
+def emulate(w_int: np.ndarray, scales: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The definition: an exact integer sum, scaled once in double, rounded once to float32."""
+    largest = np.abs(x).max(axis=1)
+    inverse = np.zeros_like(largest)
+    s = np.zeros_like(largest)
+    used = largest >= np.float32(1e-30)
+    inverse[used] = np.float32(8064) / largest[used]
+    s[used] = largest[used] / np.float32(8064)
+    a = np.rint(x * inverse[:, None])
+    total = a.astype(np.float64) @ w_int.astype(np.float64).T  # integers below 2^53: exact in any order
+    scale = s.astype(np.float64)[:, None] * scales.astype(np.float64).T
+    return (total * scale).astype(np.float32)
+
+
+def pack(fmt: str, n: int, k: int, team: _native.ThreadTeam, rng: np.random.Generator, **kwargs) -> _native.PackedWeight:
+    kind = INTEGER_FORMATS[fmt]
+    return _native.PackedWeight.pack(fmt, kind, random_blocks(kind, n, k, rng), n, k, team, **kwargs)
+
+
+def sizes(fmt: str) -> list[int]:
+    step = BLOCKS[INTEGER_FORMATS[fmt]][0]
+    return [k for k in (32, 64, 96, 256, 576, 640, 1536, 2048, 8192, 14336) if k % step == 0]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("fmt", INTEGER_FORMATS)
+def test_integer_formats_equal_the_definition_bit_for_bit(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+    rng = np.random.default_rng(1)
+    for k in sizes(fmt):
+        n = 37 if k > 600 else 83
+        weight = pack(fmt, n, k, team, rng)
+        w_int, scales = weight.integers()
+        for rows in (1, 2, 3, 4, 5, 7, 16, 17, 33, 70) if k < 700 else (1, 3, 6, 19):
+            x = rng.standard_normal((rows, k)).astype(np.float32)
+            assert np.array_equal(weight.matmul(x, isa, team), emulate(w_int, scales, x)), (k, rows)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("fmt", INTEGER_FORMATS)
+def test_largest_codes_and_activations_do_not_overflow(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+    kind = INTEGER_FORMATS[fmt]
+    values, size = BLOCKS[kind]
+    k = 32768
+    for byte in (0x00, 0x7F, 0x80, 0xFF):
+        raw = np.full((17 * k // values, size), byte, dtype=np.uint8)
+        for at in HALVES[kind]:
+            raw[:, at : at + 2] = np.full((len(raw), 1), 1.5, dtype=np.float16).view(np.uint8)
+        weight = _native.PackedWeight.pack(fmt, kind, raw, 17, k, team)
+        w_int, scales = weight.integers()
+        for rows in (2, 17):
+            signs = np.array([1, -1] * rows)[:rows, None]
+            x = np.full((rows, k), 3.0, dtype=np.float32) * signs.astype(np.float32)
+            assert np.array_equal(weight.matmul(x, isa, team), emulate(w_int, scales, x)), (byte, rows)
+
+
+@pytest.mark.parametrize("fmt", ["w4", "w8"])
+def test_the_longest_rows_are_exact_on_every_instruction_set(fmt: str, team: _native.ThreadTeam) -> None:
+    kind, k = INTEGER_FORMATS[fmt], 1 << 18
+    values, size = BLOCKS[kind]
+    raw = np.full((2 * k // values, size), 0xFF if fmt == "w4" else 0x80, dtype=np.uint8)
+    for at in HALVES[kind]:
+        raw[:, at : at + 2] = np.full((len(raw), 1), 2.0, dtype=np.float16).view(np.uint8)
+    weight = _native.PackedWeight.pack(fmt, kind, raw, 2, k, team)
+    w_int, scales = weight.integers()
+    x = np.full((6, k), 1.0, dtype=np.float32)
+    expected = emulate(w_int, scales, x)
+    for isa in ISAS:
+        assert np.array_equal(weight.matmul(x, isa, team), expected), isa
+        assert np.array_equal(weight.matmul(x[:1], isa, team), expected[:1]), isa
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w8"])
+def test_bits_of_a_row_do_not_depend_on_its_neighbours_or_the_threads(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+    rng = np.random.default_rng(2)
+    n, k = 100, 288
+    kind = INTEGER_FORMATS.get(fmt, "F32")
+    raw = rng.standard_normal(n * k).astype(np.float32).view(np.uint8) if kind == "F32" else random_blocks(kind, n, k, rng)
+    weight = _native.PackedWeight.pack(fmt, kind, raw, n, k, team)
+    x = rng.standard_normal((70, k)).astype(np.float32)
+    everything = weight.matmul(x, isa, team)
+    one = _native.ThreadTeam(1)
+    for rows in range(1, 70, 1 if fmt == "w4" else 5):
+        assert np.array_equal(weight.matmul(x[70 - rows :], isa, one), everything[70 - rows :]), rows
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w8", "w8g16", "w8affine", "w8affine_g16"])
+def test_products_are_close_to_float64_with_bias_and_accumulation(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+    rng = np.random.default_rng(3)
+    n, k = 50, 512
+    kind = INTEGER_FORMATS.get(fmt, "F32")
+    raw = rng.standard_normal(n * k).astype(np.float32).view(np.uint8) if kind == "F32" else random_blocks(kind, n, k, rng)
+    bias = rng.standard_normal(n).astype(np.float32)
+    weight = _native.PackedWeight.pack(fmt, kind, raw, n, k, team, bias=bias)
+    weights = weight.dequantize().astype(np.float64)
+    for rows in (1, 4, 5, 16, 35):
+        x = rng.standard_normal((rows, k)).astype(np.float32)
+        old = rng.standard_normal((rows, n)).astype(np.float32)
+        exact = x.astype(np.float64) @ weights.T
+        tolerance = 0.005 if fmt == "bf16" and isa == "amx" else 2e-6 if fmt in ("f32", "bf16") else 3e-4
+        limit = tolerance * np.sqrt((exact**2).mean())
+        plain = weight.matmul(x, isa, team)
+        assert np.abs(plain - exact - bias).max() < 4 * limit
+        assert np.array_equal(weight.matmul(x, isa, team, add_to=old), old + plain)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 4, 6])
+def test_rows_of_zeros_infinities_and_nans_stay_in_their_row(rows: int, isa: str, team: _native.ThreadTeam) -> None:
+    rng = np.random.default_rng(4)
+    weight = pack("w4", 33, 96, team, rng)
+    clean = rng.standard_normal((rows, 96)).astype(np.float32)
+    expected = weight.matmul(clean, isa, team)
+    for value, check in ((0.0, lambda out: np.all(out == 0)), (np.inf, lambda out: np.isnan(out).all()),
+                         (np.nan, lambda out: np.isnan(out).all())):  # fmt: skip
+        x = clean.copy()
+        x[0] = 0.0
+        x[0, 5] = value
+        out = weight.matmul(x, isa, team)
+        assert check(out[0])
+        assert np.array_equal(out[1:], expected[1:])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_tiny_and_huge_rows_do_not_overflow(isa: str, team: _native.ThreadTeam) -> None:
+    weight = pack("w8", 20, 64, team, np.random.default_rng(5))
+    x = np.ones((3, 64), dtype=np.float32)
+    x[0] *= np.float32(3e38)
+    x[1] *= np.float32(2e-30)
+    x[2] *= np.float32(1e-38)
+    out = weight.matmul(x, isa, team)
+    assert np.isfinite(out[1:]).all()
+    assert np.all(out[2] == 0)
+
+
+def test_float32_bits_agree_between_instruction_sets(team: _native.ThreadTeam) -> None:
+    rng = np.random.default_rng(6)
+    raw = rng.standard_normal(40 * 100).astype(np.float32).view(np.uint8)
+    weight = _native.PackedWeight.pack("f32", "F32", raw, 40, 100, team)
+    x = rng.standard_normal((13, 100)).astype(np.float32)
+    results = [weight.matmul(x, isa, team) for isa in ISAS]
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+def test_matmul_refuses_wrong_shapes_and_names(team: _native.ThreadTeam) -> None:
+    weight = pack("w8", 20, 64, team, np.random.default_rng(7))
+    with pytest.raises(ValueError, match="columns of x is 32, must be 64"):
+        weight.matmul(np.zeros((1, 32), dtype=np.float32), "avx2", team)
+    with pytest.raises(ValueError, match="instruction_set is 'sse'"):
+        weight.matmul(np.zeros((1, 64), dtype=np.float32), "sse", team)
+    assert weight.matmul(np.zeros((0, 64), dtype=np.float32), "avx2", team).shape == (0, 20)
