@@ -11,6 +11,9 @@ BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# However CMake builds: on all cores that this process may use.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+
 .PHONY: demo test bench clean
 .DEFAULT_GOAL := demo
 
@@ -36,6 +39,7 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Octavo needs Python 3.11 or later; $$($(PYTHON) --version) is too old. Try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip uninstall --quiet --yes setuptools 2>/dev/null || true  # Python 3.11 puts it there; nothing needs it
 
 # A stamp is older than the sources when the build is.
 .venv/installed: .venv/bin/python $(SOURCES)

@@ -19,7 +19,7 @@ from octavo.request_driver import EngineError, RequestDriver
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from octavo.engine.engine import EngineStats
+    from octavo.engine.stats import EngineStats
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
@@ -151,7 +151,7 @@ class _EngineThread:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
-        self._driver = RequestDriver(loaded.engine, loaded.tokenizer)
+        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, _Stream] = {}

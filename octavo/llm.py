@@ -22,7 +22,7 @@ from octavo.request_driver import EngineError, RequestDriver
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from octavo.engine.engine import EngineStats
+    from octavo.engine.stats import EngineStats
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
@@ -55,7 +55,7 @@ class LLM:
         self.loaded = loaded
         self._ids = count()
         self._closed = False
-        self.driver = RequestDriver(loaded.engine, loaded.tokenizer)
+        self.driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
         self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
 
     def generate(
@@ -143,7 +143,7 @@ class LLM:
         try:
             with closing(self.driver.run(states, lambda: len(states))) as finished:
                 for state in finished:
-                    if state.error is not None:
+                    if state is not None and state.error is not None:
                         raise state.error
                     if progress is not None:
                         progress.update()

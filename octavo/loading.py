@@ -92,14 +92,19 @@ def _assemble(
     threads: int,
     max_model_len: int,
 ) -> LoadedModel:
-    from octavo.engine.engine import Engine, EngineConfig
+    from octavo.engine.engine import Engine
+    from octavo.engine.engine_config import EngineConfig
     from octavo.sampling.sampler import Sampler
 
     block_bytes = executor.block_bytes(options.block_size)
     num_blocks = choose_num_blocks(options, program, block_bytes, max_model_len)
     engine = Engine(
         executor=executor,
-        sampler=Sampler(program.vocab_size, getattr(executor, "thread_team", None)),
+        sampler=Sampler(
+            program.vocab_size,
+            getattr(executor, "thread_team", None),
+            instruction_set=options.instruction_set or "",
+        ),
         program=program,
         config=EngineConfig(
             num_blocks=num_blocks,
@@ -108,6 +113,7 @@ def _assemble(
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,
             enable_prefix_caching=options.enable_prefix_caching,
+            cache_namespace=f"{checkpoint.fingerprint}/{executor.name}/{options.dtype}",
         ),
         eos_token_ids=frozenset({*tokenizer.eos_token_ids, *checkpoint.config.eos_token_ids}),
     )
@@ -153,8 +159,8 @@ def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int
     if num_blocks < groups:
         given = options.kv_cache_memory or format_bytes(cap)
         raise ValueError(
-            f"kv_cache_memory={given!r}: holds {num_blocks} blocks of {options.block_size} tokens; the model needs "
-            f"at least {groups}, {format_bytes(groups * block_bytes)}"
+            f"kv_cache_memory={given!r}: holds {num_blocks} blocks of {options.block_size} tokens; "
+            f"the model needs at least {groups}, {format_bytes(groups * block_bytes)}"
         )
     return num_blocks
 

@@ -63,14 +63,12 @@ class PromptReader:
 
     def read(self, prompt: Prompt) -> TokenizedPrompt:
         """Raises ValueError for an empty or too long prompt and for ids that the model does not have."""
-        salt: str | None = None
-        if isinstance(prompt, Mapping):
-            prompt, salt = _unpack(prompt)
-        if isinstance(prompt, str):
-            _check_text(prompt, "prompt")
-            ids = self._tokenizer.encode(prompt, add_special_tokens=True)
-            return self._checked(TokenizedPrompt(prompt, ids, salt))
-        return self._checked(TokenizedPrompt(None, self._read_ids(prompt), salt))
+        inner, salt = _unpack(prompt) if isinstance(prompt, Mapping) else (prompt, None)
+        if isinstance(inner, str):
+            _check_text(inner, "prompt")
+            ids = self._tokenizer.encode(inner, add_special_tokens=True)
+            return self._checked(TokenizedPrompt(inner, ids, salt))
+        return self._checked(TokenizedPrompt(None, self._read_ids(inner), salt))
 
     def read_chat(
         self,
@@ -98,7 +96,9 @@ class PromptReader:
         if not isinstance(prompt, Sequence):
             raise ValueError(f"prompt: must be text or token ids, not {type(prompt).__name__}")
         for place, token_id in enumerate(prompt):
-            if isinstance(token_id, bool) or not isinstance(token_id, numbers.Integral):
+            if type(token_id) is not int and (
+                isinstance(token_id, bool) or not isinstance(token_id, numbers.Integral)
+            ):
                 raise ValueError(f"prompt_token_ids[{place}]={token_id!r}: must be an integer")
             if not 0 <= token_id < self._vocab_size:
                 raise ValueError(
@@ -119,7 +119,7 @@ class PromptReader:
         return prompt
 
 
-def _unpack(prompt: Mapping[str, Any]) -> tuple[Prompt, str | None]:
+def _unpack(prompt: Mapping[str, Any]) -> tuple[str | Sequence[int], str | None]:
     unknown = set(prompt) - {"prompt", "prompt_token_ids", "cache_salt"}
     if unknown:
         raise ValueError(
@@ -130,7 +130,9 @@ def _unpack(prompt: Mapping[str, Any]) -> tuple[Prompt, str | None]:
     salt = prompt.get("cache_salt")
     if salt is not None and (not isinstance(salt, str) or not salt):
         raise ValueError(f"cache_salt={salt!r}: must be text that is not empty")
-    inner = prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
+    inner: str | Sequence[int] = (
+        prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
+    )
     if isinstance(inner, Mapping):
         raise ValueError("prompt: must be text or token ids")
     return inner, salt

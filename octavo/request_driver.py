@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from octavo.request_state import RequestState
 
 if TYPE_CHECKING:
-    from octavo.engine.engine import Engine, SequenceUpdate
+    from octavo.engine.engine import Engine
+    from octavo.engine.sequence_update import SequenceUpdate
     from octavo.prompts import TokenizedPrompt
     from octavo.sampling_params import SamplingParams
     from octavo.text.tokenizer import Tokenizer
@@ -21,12 +22,17 @@ class EngineError(RuntimeError):
     """The engine failed in a step, or is closed: no fault of the request that gets this error."""
 
 
+class RequestError(RuntimeError):
+    """Something went wrong inside the engine for this request alone."""
+
+
 class RequestDriver:
     """Requests in, tokens to their states, stop strings back to the engine. One thread at a time."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, vocab_size: int) -> None:
         self.engine = engine
         self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
         self._states: dict[str, RequestState] = {}
 
     @property
@@ -44,6 +50,7 @@ class RequestDriver:
         """Hands a request to the engine. Raises ValueError where it can never fit or its id is in use."""
         from octavo.engine.request import Request
 
+        state.params.check_vocab(self._vocab_size)
         if state.request_id in self._states:
             raise ValueError(f"request_id={state.request_id!r}: is in use by a request that has not finished")
         self.engine.add_request(
@@ -89,6 +96,8 @@ class RequestDriver:
                 continue
             changed[state.request_id] = state
             try:
+                if update.error is not None:
+                    raise RequestError(update.error)
                 if state.append(update):
                     self.engine.finish(state.request_id, update.index, "stop")
                 if state.finished:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
 
 if TYPE_CHECKING:
-    from octavo.engine.engine import SequenceUpdate, TokenLogprob
+    from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob
     from octavo.prompts import TokenizedPrompt
     from octavo.sampling_params import SamplingParams
-    from octavo.text.stop_strings import TextStream
+    from octavo.text.text_stream import TextStream
     from octavo.text.tokenizer import Tokenizer
 
 
@@ -34,7 +34,7 @@ class SequenceState:
         self._tokenizer = tokenizer
         self._text = ""
         self._stream: TextStream | None = None
-        self._incremental = params.detokenize and (incremental or bool(params.stop))
+        self._incremental = incremental or bool(params.stop)
 
     def append(self, update: SequenceUpdate) -> bool:
         """Takes one token. True when a stop string was found that the engine does not know of yet."""
@@ -44,7 +44,7 @@ class SequenceState:
             self.cumulative_logprob = (self.cumulative_logprob or 0.0) + update.logprobs.logprob
         self.finish_reason, self.stop_reason = update.finish_reason, update.stop_reason
         if not self._incremental:
-            if self.finish_reason is not None and self._params.detokenize:
+            if self.finish_reason is not None:
                 self._text = self._tokenizer.decode(self._visible_ids(), self._params.skip_special_tokens)
             return False
         return self._append_text(update.token_id)
@@ -55,7 +55,7 @@ class SequenceState:
             self.finish_reason = reason
             if self._incremental and self._stream is not None:
                 self._text += self._stream.finish()
-            elif self._params.detokenize and not self._incremental:
+            elif not self._incremental:
                 self._text = self._tokenizer.decode(self.token_ids, self._params.skip_special_tokens)
 
     def output(self) -> CompletionOutput:
@@ -74,8 +74,8 @@ class SequenceState:
         stream = self._current_stream()
         if not (ended and self._ends_in_stop_token()):
             self._text += stream.append(token_id)
-        if stream.stopped is not None:
-            self.finish_reason, self.stop_reason = "stop", stream.stopped
+        if stream.matched_stop is not None:
+            self.finish_reason, self.stop_reason = "stop", stream.matched_stop
             return not ended
         if ended:
             self._text += stream.finish()
@@ -83,17 +83,15 @@ class SequenceState:
 
     def _current_stream(self) -> TextStream:
         """Stop strings count from token min_tokens + 1 on: only text that begins there can match."""
-        from octavo.text.stop_strings import TextStream
+        from octavo.text.text_stream import TextStream
 
         params = self._params
         if self._stream is None:
             self._detokenizer = self._tokenizer.detokenizer(params.skip_special_tokens)
-            stop = () if params.min_tokens else tuple(params.stop)
+            stop = () if params.min_tokens else params.stop
             self._stream = TextStream(self._detokenizer, stop, params.include_stop_str_in_output)
         elif params.min_tokens and params.stop and len(self.token_ids) == params.min_tokens + 1:
-            self._stream = TextStream(
-                self._detokenizer, tuple(params.stop), params.include_stop_str_in_output
-            )
+            self._stream = TextStream(self._detokenizer, params.stop, params.include_stop_str_in_output)
         return self._stream
 
     def _ends_in_stop_token(self) -> bool:
@@ -195,7 +193,7 @@ class RequestState:
 
 def readable_logprobs(token_id: int, entry: TokenLogprob, tokenizer: Tokenizer) -> TokenLogprobs:
     """The chosen token first, then the likeliest ones, each with the text that it decodes to alone."""
-    result = {token_id: Logprob(entry.logprob, entry.rank, tokenizer.decode([token_id], False))}
+    result = {token_id: Logprob(entry.logprob, entry.rank or None, tokenizer.decode([token_id], False))}
     for place, (other, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True)):
         if other not in result:
             result[other] = Logprob(logprob, place + 1, tokenizer.decode([other], False))

@@ -1,17 +1,29 @@
-"""What several areas share. Being here, it also lets tests import the helpers in tests/support."""
+"""What several areas share. Being here, it also lets tests import the helpers beside it."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
+from fake_model import make_fake_model
 
+from octavo.cli.main import main
 from octavo.executors.interface import Executor
 from octavo.executors.reference import ReferenceExecutor
+from octavo.loading import LoadedModel
 from octavo.program.operations import Program
 
 MakeExecutor = Callable[[Program, Any], Executor]
 
 EXECUTORS: dict[str, MakeExecutor] = {"reference": ReferenceExecutor}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without"
+    )
 
 
 @pytest.fixture(params=sorted(EXECUTORS))
@@ -26,3 +38,35 @@ def make_executor(request: pytest.FixtureRequest) -> Iterator[MakeExecutor]:
     yield make
     for executor in made:
         executor.close()
+
+
+@pytest.fixture
+def fake_model() -> Iterator[LoadedModel]:
+    """A model that answers with its prompt in capitals."""
+    model = make_fake_model()
+    yield model
+    engine: Any = model.engine
+    engine.gate.set()
+
+
+class Command:
+    """Calls `octavo ...` in this process; `loaded_with` are the options of the last model that was loaded."""
+
+    def __init__(self) -> None:
+        self.loaded_with: Any = None
+
+    def __call__(self, *arguments: str, input: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(main, list(arguments), input=input, prog_name="octavo")
+
+
+@pytest.fixture
+def octavo(monkeypatch: pytest.MonkeyPatch, fake_model: LoadedModel) -> Command:
+    """The command, with the fake model behind it."""
+    command = Command()
+
+    def load(options: Any, progress: Any = None) -> LoadedModel:
+        command.loaded_with = options
+        return fake_model
+
+    monkeypatch.setattr("octavo.loading.load", load)
+    return command

@@ -14,21 +14,15 @@ from octavo.cli.options import engine_options, make_engine_options, user_errors
 from octavo.config import EngineOptions
 
 
-class IntList(click.ParamType):
-    """Positive integers with commas between: 1,8,32."""
-
-    name = "N,N,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> list[int]:
-        if isinstance(value, list):
-            return value
-        try:
-            numbers = [int(word) for word in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r}: must be positive integers with commas between", param, context)
-        if min(numbers) < 1:
-            self.fail(f"{value!r}: every number must be at least 1", param, context)
-        return numbers
+def int_list(context: click.Context, option: click.Parameter, value: str) -> list[int]:
+    """Positive integers with commas between: "1,8,32" -> [1, 8, 32]."""
+    try:
+        numbers = [int(word) for word in value.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise click.BadParameter(f"{value!r}: must be positive integers with commas between")
+    return numbers
 
 
 as_json = click.option(
@@ -47,7 +41,12 @@ def bench() -> None:
 @click.argument("model")
 @as_json
 @click.option(
-    "--concurrency", type=IntList(), default="1,8,32,64", show_default=True, help="Requests at once."
+    "--concurrency",
+    callback=int_list,
+    metavar="N,N,...",
+    default="1,8,32,64",
+    show_default=True,
+    help="Requests at once.",
 )
 @click.option("--input-len", type=POSITIVE, default=128, show_default=True, help="Tokens of each prompt.")
 @click.option("--output-len", type=POSITIVE, default=128, show_default=True, help="Tokens of each answer.")
@@ -81,7 +80,12 @@ def throughput(
 @click.argument("model")
 @as_json
 @click.option(
-    "--input-len", type=IntList(), default="128,1024", show_default=True, help="Tokens of the prompt."
+    "--input-len",
+    callback=int_list,
+    metavar="N,N,...",
+    default="128,1024",
+    show_default=True,
+    help="Tokens of the prompt.",
 )
 @click.option("--output-len", type=POSITIVE, default=64, show_default=True, help="Tokens of the answer.")
 @click.option("--repeat", type=POSITIVE, default=3, show_default=True, help="Runs; medians count.")

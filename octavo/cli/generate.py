@@ -32,11 +32,15 @@ WINDOW = 1024
     "--input", "source", type=click.File("rb"), required=True, help="JSON lines; - is standard input."
 )
 @click.option(
-    "--output", "target", type=click.File("wb"), required=True, help="JSON lines; - is standard output."
+    "--output",
+    "target",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    required=True,
+    help="JSON lines; - is standard output.",
 )
 @sampling_options
 @engine_options
-def generate(model: str, source: IO[bytes], target: IO[bytes], **values: Any) -> None:
+def generate(model: str, source: IO[bytes], target: str, **values: Any) -> None:
     """Answer every line of a file, and write one result a line in the same order.
 
     A line is {"prompt": text or [ids]} or {"messages": [...]}, with sampling parameters beside it
@@ -53,11 +57,11 @@ def generate(model: str, source: IO[bytes], target: IO[bytes], **values: Any) ->
 
     with user_errors():
         llm = LLM.from_loaded(load(options))
-    with llm, Progress(llm) as progress:
+    with llm, user_errors(), click.open_file(target, "wb") as out, Progress(llm) as progress:
         failed = 0
         for result, number_of_tokens in answer_lines(llm, source, defaults, progress.update):
-            target.write(result)
-            target.flush()
+            out.write(result)
+            out.flush()
             failed += number_of_tokens is None
             progress.finished(number_of_tokens or 0)
     if failed:
@@ -108,7 +112,10 @@ def answer_lines(
                 else:
                     output = state.output()
                     tokens = output.metrics.num_output_tokens
-                    results[position] = (dump_line(result_object(output, ids.pop(position)[1])), tokens)
+                    results[position] = (
+                        dump_line(result_object(output, state.params, ids.pop(position)[1])),
+                        tokens,
+                    )
             while written in results:
                 yield results.pop(written)
                 written += 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROMPT_KEYS = ("prompt", "messages")
 OTHER_KEYS = ("id", "cache_salt", "tools")
-SAMPLING_KEYS = tuple(each.name for each in fields(SamplingParams) if not each.name.startswith("_"))
+SAMPLING_KEYS = tuple(each.name for each in fields(SamplingParams))
 
 
 def parse_line(
@@ -31,19 +31,16 @@ def parse_line(
         raise ValueError(f"unknown key {sorted(unknown)[0]!r}; known are {known}")
     if ("prompt" in request) == ("messages" in request):
         raise ValueError('must have one of the keys "prompt" and "messages"')
-    try:
-        sampling = {key: value for key, value in request.items() if key in SAMPLING_KEYS}
-        params = SamplingParams(**{**defaults, **sampling})
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    sampling = {key: value for key, value in request.items() if key in SAMPLING_KEYS}
+    params = SamplingParams.from_dict({**defaults, **sampling})
     return _read_prompt(request, reader), params, request.get("id")
 
 
-def result_object(output: RequestOutput, line_id: Any = None) -> dict[str, Any]:
+def result_object(output: RequestOutput, params: SamplingParams, line_id: Any = None) -> dict[str, Any]:
     """The result of a request. With n > 1 the sequences are in "outputs", else their fields stand at the
     top."""
     result: dict[str, Any] = {} if line_id is None else {"id": line_id}
-    completions = [_completion_object(completion) for completion in output.outputs]
+    completions = [_completion_object(completion, params.logprobs or 0) for completion in output.outputs]
     if len(completions) == 1:
         result.update(completions[0])
     else:
@@ -51,7 +48,8 @@ def result_object(output: RequestOutput, line_id: Any = None) -> dict[str, Any]:
     result["prompt_token_ids"] = output.prompt_token_ids
     if output.prompt_logprobs is not None:
         result["prompt_logprobs"] = [
-            None if entry is None else _logprob_object(entry) for entry in output.prompt_logprobs
+            None if entry is None else _logprob_object(entry, params.prompt_logprobs or 0)
+            for entry in output.prompt_logprobs
         ]
     result["num_cached_tokens"] = output.num_cached_tokens
     return result
@@ -104,7 +102,7 @@ def _read_prompt(request: dict[str, Any], reader: PromptReader) -> TokenizedProm
     return reader.read({key: prompt, "cache_salt": request.get("cache_salt")})
 
 
-def _completion_object(completion: CompletionOutput) -> dict[str, Any]:
+def _completion_object(completion: CompletionOutput, top: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "text": completion.text,
         "token_ids": completion.token_ids,
@@ -112,16 +110,16 @@ def _completion_object(completion: CompletionOutput) -> dict[str, Any]:
         "stop_reason": completion.stop_reason,
     }
     if completion.logprobs is not None:
-        result["logprobs"] = [_logprob_object(entry) for entry in completion.logprobs]
+        result["logprobs"] = [_logprob_object(entry, top) for entry in completion.logprobs]
         result["cumulative_logprob"] = completion.cumulative_logprob
     return result
 
 
-def _logprob_object(entry: TokenLogprobs) -> dict[str, Any]:
-    """The chosen token with the most likely ones in "top"."""
+def _logprob_object(entry: TokenLogprobs, top: int) -> dict[str, Any]:
+    """The chosen token, and the `top` most likely ones (the chosen one perhaps among them) in "top"."""
     chosen, *_ = entry
-    top = sorted(entry, key=lambda token_id: entry[token_id].rank or 0)
-    return {**_token_object(chosen, entry), "top": [_token_object(token_id, entry) for token_id in top]}
+    likely = sorted(entry, key=lambda token_id: entry[token_id].rank or len(entry))[:top]
+    return {**_token_object(chosen, entry), "top": [_token_object(token_id, entry) for token_id in likely]}
 
 
 def _token_object(token_id: int, entry: TokenLogprobs) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""octavo bench: rows for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+
+def test_throughput_rows(octavo: Any) -> None:
+    result = octavo(
+        "bench",
+        "throughput",
+        "smollm2",
+        "--json",
+        "--concurrency",
+        "1,4",
+        "--input-len",
+        "5",
+        "--output-len",
+        "6",
+    )
+    report = json.loads(result.stdout)
+    assert [row["concurrency"] for row in report["rows"]] == [1, 4]
+    for row in report["rows"]:
+        assert row["output_tokens_per_s"] == pytest.approx(row["concurrency"] * 6 / row["elapsed_s"])
+        assert row["total_tokens_per_s"] == pytest.approx(row["concurrency"] * 11 / row["elapsed_s"])
+        assert row["steps"] == 6
+        assert 0 <= row["python_share"] <= 1
+    assert report["machine"]["cores"] >= 1
+    assert octavo.loaded_with.enable_prefix_caching is False
+
+
+def test_throughput_table(octavo: Any) -> None:
+    lines = octavo(
+        "bench", "throughput", "smollm2", "--concurrency", "2", "--input-len", "3"
+    ).stdout.splitlines()
+    assert lines[0].split()[0] == "concurrency"
+    assert lines[1].split()[0] == "2"
+
+
+def test_latency_rows(octavo: Any) -> None:
+    report = json.loads(
+        octavo("bench", "latency", "smollm2", "--json", "--input-len", "4,9", "--output-len", "5").stdout
+    )
+    assert [row["input_len"] for row in report["rows"]] == [4, 9]
+    for row in report["rows"]:
+        assert row["prefill_tokens_per_s"] == pytest.approx(row["input_len"] / row["time_to_first_token_s"])
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,,2", "a", "-1", "1.5"])
+def test_bad_lists_are_usage_errors(octavo: Any, text: str) -> None:
+    assert octavo("bench", "throughput", "smollm2", "--concurrency", text).exit_code == 2
+
+
+def test_more_at_once_than_the_engine_runs_is_a_usage_error(octavo: Any) -> None:
+    result = octavo("bench", "throughput", "smollm2", "--concurrency", "8", "--max-num-seqs", "4")
+    assert result.exit_code == 2
+    assert "--max-num-seqs 4" in result.stderr
