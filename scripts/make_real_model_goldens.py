@@ -83,17 +83,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", type=Path, help="directory of the two GGUF files")
     parser.add_argument("--llama-tokenize", type=Path, required=True)
+    parser.add_argument("--only", choices=[model.name for model in MODELS])
     arguments = parser.parse_args()
     DATA.mkdir(parents=True, exist_ok=True)
     for model in MODELS:
+        if arguments.only not in (None, model.name):
+            continue
         path = arguments.models / model.file
         write_real_text(model, path, arguments.llama_tokenize)
         network = load(path)
         prompts = list(TEXTS) + [model.chat.format(message) for message in CHATS]
+        token_ids = [tokenize(arguments.llama_tokenize, path, prompt) for prompt in prompts]
         rows = []
-        for prompt in prompts:
-            ids = tokenize(arguments.llama_tokenize, path, prompt)
-            rows.append({"prompt": prompt, "prompt_token_ids": ids} | greedy(network, ids))
+        for prompt, ids, made in zip(prompts, token_ids, generate(network, token_ids), strict=True):
+            rows.append({"prompt": prompt, "prompt_token_ids": ids} | score(network, ids, made))
             print(model.name, repr(prompt[:40]), "smallest gap", min(rows[-1]["gaps"]), flush=True)
         golden = {"model": model.name, "file": model.file, "max_tokens": NEW_TOKENS}
         write_json(DATA / f"golden_{model.name}.json", golden, "prompts", rows)
@@ -173,19 +176,38 @@ def parameter_name(name: str, model_type: str) -> str:
 
 
 @torch.no_grad()
-def greedy(network: PreTrainedModel, prompt: list[int]) -> dict[str, list[Any]]:
-    """64 tokens, ends of sequence not heeded."""
-    cache, ids = None, torch.tensor([prompt])
-    token_ids, logprobs, gaps = [], [], []
+def generate(network: PreTrainedModel, prompts: list[list[int]]) -> list[list[int]]:
+    """64 greedy tokens for each prompt, as one left-padded batch; ends of sequence are not heeded."""
+    longest = max(len(prompt) for prompt in prompts)
+    ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    cache, made = None, []
     for _ in range(NEW_TOKENS):
-        result = network(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache, logits = result.past_key_values, result.logits[0, -1].double()
-        best = torch.topk(logits, 2)
-        token_ids.append(int(best.indices[0]))
-        logprobs.append(round(float(best.values[0] - torch.logsumexp(logits, 0)), 5))
-        gaps.append(round(float(best.values[0] - best.values[1]), 5))
-        ids = best.indices[:1][None]
-    return {"token_ids": token_ids, "logprobs": logprobs, "gaps": gaps}
+        result = network(
+            ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True, logits_to_keep=1
+        )
+        cache, ids = result.cache, result.logits[:, -1].argmax(-1, keepdim=True)
+        mask = torch.cat((mask, torch.ones_like(ids)), 1)
+        positions = positions[:, -1:] + 1
+        made.append(ids)
+    return torch.cat(made, 1).tolist()
+
+
+@torch.no_grad()
+def score(network: PreTrainedModel, prompt: list[int], made: list[int]) -> dict[str, list[Any]]:
+    """Proves by one plain forward, without padding or cache, that `made` is the greedy continuation."""
+    ids = torch.tensor([prompt + made[:-1]])
+    logits = network(ids, use_cache=False, logits_to_keep=len(made)).logits[0].double()
+    best = torch.topk(logits, 2)
+    assert best.indices[:, 0].tolist() == made, "a near tie fell otherwise in the batch: change the prompt"
+    logprobs = best.values[:, 0] - torch.logsumexp(logits, -1)
+    gaps = best.values[:, 0] - best.values[:, 1]
+    return {
+        "token_ids": made,
+        "logprobs": [round(float(x), 5) for x in logprobs],
+        "gaps": [round(float(x), 5) for x in gaps],
+    }
 
 
 def write_json(path: Path, head: dict[str, Any], key: str, rows: list[dict[str, Any]]) -> None:
