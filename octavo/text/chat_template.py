@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jinja2
@@ -15,10 +15,10 @@ from jinja2.ext import Extension
 
 MAX_OUTPUT = 16 * 1024 * 1024
 """characters that a template may write, and that a string inside it may have"""
-MAX_ITERATIONS = 1_000_000
-"""rounds of all loops and calls of all macros of one rendering together"""
+MAX_ITERATIONS = 200_000
+"""items of all loops and calls of all macros of one rendering together"""
 
-_ROUND, _JOIN = "_octavo_round", "_octavo_join"
+_LOOP, _CALL, _JOIN = "_octavo_loop", "_octavo_call", "_octavo_join"
 
 
 class ChatTemplate:
@@ -54,7 +54,8 @@ class ChatTemplate:
             "messages": messages,
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
-            _ROUND: budget.round,
+            _LOOP: budget.loop,
+            _CALL: budget.call,
         }
         try:
             for piece in self._template.generate(variables):
@@ -84,7 +85,7 @@ class _Budget:
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self._length = 0
-        self._rounds = 0
+        self._iterations = 0
 
     def write(self, piece: str) -> None:
         self._length += len(piece)
@@ -92,11 +93,26 @@ class _Budget:
             raise _BoundBroken(f"writes more than {MAX_OUTPUT} characters")
         self.pieces.append(piece)
 
-    def round(self) -> str:
-        self._rounds += 1
-        if self._rounds > MAX_ITERATIONS:
-            raise _BoundBroken(f"loops more than {MAX_ITERATIONS} times")
+    def loop(self, items: Any) -> Any:
+        """The same items, counted: at once where they have a length, else one by one."""
+        if hasattr(items, "__len__"):
+            self._count(len(items) + 1)
+            return items
+        return self._counted(items)
+
+    def call(self) -> str:
+        self._count(1)
         return ""
+
+    def _counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            self._count(1)
+            yield item
+
+    def _count(self, number: int) -> None:
+        self._iterations += number
+        if self._iterations > MAX_ITERATIONS:
+            raise _BoundBroken(f"loops more than {MAX_ITERATIONS} times")
 
 
 class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
@@ -142,24 +158,23 @@ class _Bounds(jinja2.visitor.NodeTransformer):
 
     def visit_For(self, node: jinja2.nodes.For) -> jinja2.nodes.For:
         self.generic_visit(node)
-        node.body.insert(0, _call_statement(node.lineno))
+        node.iter = _call(_LOOP, [node.iter], node.lineno)
         return node
 
     def visit_Macro(self, node: jinja2.nodes.Macro) -> jinja2.nodes.Macro:
         self.generic_visit(node)
-        node.body.insert(0, _call_statement(node.lineno))
+        counter = jinja2.nodes.Output([_call(_CALL, [], node.lineno)], lineno=node.lineno)
+        node.body.insert(0, counter)
         return node
 
     def visit_Concat(self, node: jinja2.nodes.Concat) -> jinja2.nodes.Call:
         self.generic_visit(node)
-        name = jinja2.nodes.Name(_JOIN, "load", lineno=node.lineno)
-        return jinja2.nodes.Call(name, list(node.nodes), [], None, None, lineno=node.lineno)
+        return _call(_JOIN, node.nodes, node.lineno)
 
 
-def _call_statement(lineno: int) -> jinja2.nodes.Output:
-    name = jinja2.nodes.Name(_ROUND, "load", lineno=lineno)
-    call = jinja2.nodes.Call(name, [], [], None, None, lineno=lineno)
-    return jinja2.nodes.Output([call], lineno=lineno)
+def _call(name: str, arguments: Sequence[jinja2.nodes.Node], lineno: int) -> jinja2.nodes.Call:
+    function = jinja2.nodes.Name(name, "load", lineno=lineno)
+    return jinja2.nodes.Call(function, list(arguments), [], None, None, lineno=lineno)
 
 
 def _length(value: Any) -> int:

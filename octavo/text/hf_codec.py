@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class HFCodec:
         self._control = {token.content: token_id for token_id, token in self._added.items() if token.special}
         self._control_ids = frozenset(self._control.values())
         self._rule, self._strip = _decoding_rule(self._tokenizer)
+        self._lock = threading.Lock()
         self._with_aliases: dict[str, _AliasTokenizer] = {}
 
     @property
@@ -54,9 +56,9 @@ class HFCodec:
 
     def encode(self, text: str, parse_special: bool) -> list[int]:
         """Ids of `text` without what the post-processor adds."""
-        # Set at every call: the library keeps this switch on the tokenizer.
-        self._tokenizer.encode_special_tokens = not parse_special
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        with self._lock:  # the library keeps this switch on the tokenizer, and threads may share it
+            self._tokenizer.encode_special_tokens = not parse_special
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_owned(self, text: str, owned: Sequence[Span]) -> list[int]:
         """Ids of `text` with control tokens at exactly the `owned` spans."""
