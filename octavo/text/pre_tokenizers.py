@@ -36,8 +36,8 @@ _TIKTOKEN = PreTokenizer(_LLAMA3.patterns)
 _SMOLLM = PreTokenizer((r"\p{N}", _GPT2))
 _PLAIN_GPT2 = PreTokenizer((_GPT2,))
 _QWEN2 = PreTokenizer((rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}|{_REST}",))
-# These two as in the models' own tokenizer.json. llama.cpp leaves out \p{M} here, and so gives other ids where
-# a combining mark stands before or after a word.
+# These two as in the models' own tokenizer.json. llama.cpp leaves out \p{M} here, and so differs where
+# a combining mark stands beside a word.
 _GPT4O = PreTokenizer(
     (rf"{_CASED[0]}{_CONTRACTIONS}?|{_CASED[1]}{_CONTRACTIONS}?|\p{{N}}{{1,3}}|{_REST_SLASH}",)
 )
