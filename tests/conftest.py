@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from fake_model import make_fake_model
 
+from octavo import _native
 from octavo.cli.main import main
 from octavo.executors.interface import Executor
+from octavo.executors.native import NativeExecutor
 from octavo.executors.reference import ReferenceExecutor
 from octavo.loading import LoadedModel
 from octavo.program.operations import Program
 
 MakeExecutor = Callable[[Program, Any], Executor]
 
-EXECUTORS: dict[str, MakeExecutor] = {"reference": ReferenceExecutor}
+INSTRUCTION_SETS = [name for name in ("avx2", "avx512_vnni", "amx") if _native.isa_supported(name)]
+EXECUTORS: dict[str, MakeExecutor] = {"reference": ReferenceExecutor} | {
+    f"native-{name}": partial(NativeExecutor, dtype="float32", num_threads=2, instruction_set=name)
+    for name in INSTRUCTION_SETS
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -31,7 +31,7 @@ Domain PhaseList::check(const View& view, const char* name) const {
 
 void PhaseList::append_row_op(Domain domain, RowOp op) {
   auto* last = phases_.empty() ? nullptr : std::get_if<RowPhase>(&phases_.back());
-  if (last == nullptr || last->domain != domain) {
+  if (last == nullptr || last->domain != domain || last->closed) {
     phases_.emplace_back(RowPhase{domain, {}});
     last = &std::get<RowPhase>(phases_.back());
   }
@@ -109,6 +109,8 @@ void PhaseList::add_select_rows(View out, View x) {
               x.width == out.width,
           "select_rows: x must have token rows, out logits rows, of one width");
   append_row_op(Domain::kLogits, SelectRow{out, x});
+  // A row reads another row here, so no thread may go on and overwrite x before all have selected.
+  std::get<RowPhase>(phases_.back()).closed = true;
 }
 
 void PhaseList::append_linear(Domain domain, View out, View x, std::vector<LinearPart> parts, bool accumulate) {

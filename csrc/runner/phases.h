@@ -68,6 +68,7 @@ using RowOp =
 struct RowPhase {
   Domain domain;
   std::vector<RowOp> ops;
+  bool closed = false;  // nothing more is fused into it
 };
 
 struct LinearPart {

@@ -76,12 +76,12 @@ class NativeExecutor:
             raise ValueError(
                 f"instruction_set is {self.instruction_set!r}, this machine supports at most {_native.detect_isa()!r}"
             )
-        self.team = _native.ThreadTeam(num_threads)
-        packer = _Packer(weights.tensors, dtype, self.team)
+        self.thread_team = _native.ThreadTeam(num_threads)
+        packer = _Packer(weights.tensors, dtype, self.thread_team)
         phases = lower(program, packer.pack, packer.read_vector)
         kv_dtype = "float32" if dtype == "float32" else "bfloat16"
         self.weight_bytes = packer.total_bytes
-        self._runner = _native.Runner(phases, self.instruction_set, kv_dtype, self.team)
+        self._runner = _native.Runner(phases, self.instruction_set, kv_dtype, self.thread_team)
 
     def block_bytes(self, block_size: int) -> int:
         if block_size % 8 != 0 or not 8 <= block_size <= 256:
@@ -113,7 +113,7 @@ class NativeExecutor:
 
     def close(self) -> None:
         del self._runner
-        del self.team
+        del self.thread_team
 
 
 class _Packer:
