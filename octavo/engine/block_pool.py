@@ -52,6 +52,7 @@ class BlockPool:
 
     @property
     def num_referenced(self) -> int:
+        """Blocks with a reference count of at least 1."""
         return self._num_referenced
 
     @property

@@ -28,6 +28,7 @@ class BlockTable:
 
     @property
     def num_mapped(self) -> int:
+        """Blocks that the table refers to."""
         return len(self.blocks) - self.first_mapped
 
 
@@ -57,6 +58,7 @@ class BlockTableRows:
 
     @property
     def num_free(self) -> int:
+        """Rows without an owner."""
         return len(self._free_rows)
 
     def gather(self, sequences: Series[HasTables], num_blocks: int) -> tuple[Int32Array, ...]:

@@ -64,7 +64,7 @@ class Engine:
         self.scheduler = Scheduler(
             self.manager, config.max_num_seqs, config.max_num_batched_tokens, config.max_logits_rows
         )
-        self._builder = StepBuilder(self.manager, config.max_num_seqs)
+        self._builder = StepBuilder(self.manager)
         self._vocab_size = program.vocab_size
         self._eos = tuple(sorted(set(eos_token_ids)))
         self._new_state = new_state or _default_new_state()

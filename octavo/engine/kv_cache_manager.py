@@ -76,7 +76,7 @@ class KVCacheManager:
         wanted = 0
         for sequence in request.active:
             if len(sequence.token_ids) - sequence.num_computed_tokens > 1:
-                wanted += self._wanted(sequence, [table.num_mapped for table in sequence.tables])
+                wanted += self._wanted(sequence)
         shared = request.num_prompt_tokens // self.block_size
         for sequence in request.pending:
             own = max(1, -(-len(sequence.token_ids) // self.block_size) - shared)
@@ -101,11 +101,11 @@ class KVCacheManager:
                 wanted += sum(min(own, most) for most in self._most_blocks)
         return wanted
 
-    def _wanted(self, sequence: Sequence, mapped: list[int]) -> int:
+    def _wanted(self, sequence: Sequence) -> int:
         length = -(-len(sequence.token_ids) // self.block_size)
         return sum(
-            max(0, min(length - len(table.blocks), most - held))
-            for table, most, held in zip(sequence.tables, self._most_blocks, mapped, strict=True)
+            max(0, min(length - len(table.blocks), most - table.num_mapped))
+            for table, most in zip(sequence.tables, self._most_blocks, strict=True)
         )
 
     # ---- prefix cache ----
@@ -302,7 +302,7 @@ class KVCacheManager:
             rest = sequence.num_computed_tokens % size
             if rest:
                 for table in sequence.tables:
-                    block = table.blocks[-1]
+                    block = table.blocks[sequence.num_computed_tokens // size]
                     filled[block] = max(rest, filled.get(block, 0))
         wasted = size * len(filled) - sum(filled.values())
         return self.pool.num_referenced * size - wasted, wasted

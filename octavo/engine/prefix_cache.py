@@ -46,10 +46,12 @@ class PrefixCache:
 
     @property
     def num_nodes(self) -> int:
+        """Contents that are known; O(n)."""
         return sum(map(len, self._nodes.values()))
 
     @property
     def num_roots(self) -> int:
+        """Namespaces of which something is known or held."""
         return len(self._roots)
 
     def hold_root(self, namespace: bytes) -> PrefixNode:
@@ -64,6 +66,7 @@ class PrefixCache:
         return root
 
     def root_digest(self, namespace: bytes) -> bytes:
+        """What the chains of a namespace begin with."""
         return self._hash(root_key(namespace))
 
     def digest(self, parent_digest: bytes, tokens: tuple[int, ...]) -> bytes:
@@ -93,6 +96,7 @@ class PrefixCache:
         return node
 
     def hold(self, node: PrefixNode) -> None:
+        """One use more: the node stays until it is dropped as often."""
         node.uses += 1
 
     def drop(self, node: PrefixNode) -> None:

@@ -33,6 +33,7 @@ class StepPlan:
         return count
 
     def add(self, sequence: Sequence, count: int) -> None:
+        """Plans `count` tokens of a sequence and spends the budgets."""
         request = sequence.request
         self.sequences.append(sequence)
         self.counts.append(count)
@@ -291,7 +292,7 @@ class Scheduler:
         elif request.status is RequestStatus.RUNNING:
             self._take_from_running(request)
         request.status = RequestStatus.FINISHED
-        request.sequences = []  # they refer to it: without this cycle both go at once, not at the next collection
+        request.sequences = []  # breaks a reference cycle: memory is free at once, not at some collection
 
     def _take_from_running(self, request: Request) -> None:
         if self.running[-1] is request:

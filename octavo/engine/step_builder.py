@@ -39,14 +39,11 @@ class BuiltStep:
 
 
 class StepBuilder:
-    """Builds steps. It keeps index arrays for batches in which every sequence computes one token and
-    samples."""
+    """Builds steps from plans and from the manager's block tables and copies."""
 
-    def __init__(self, manager: KVCacheManager, max_num_seqs: int) -> None:
+    def __init__(self, manager: KVCacheManager) -> None:
         self._manager = manager
         self._size = manager.block_size
-        self._count_up = np.arange(max_num_seqs + 1, dtype=np.int32)
-        self._count_up.setflags(write=False)
 
     def build(self, plan: StepPlan) -> BuiltStep:
         """The step of a plan that has at least one entry. Takes the planned copies."""
@@ -63,10 +60,10 @@ class StepBuilder:
         step = Step(
             token_ids=np.array([sequence.token_ids[-1] for sequence in sequences], np.int32),
             positions=positions,
-            query_start_loc=self._count_up[: count + 1],
+            query_start_loc=np.arange(count + 1, dtype=np.int32),
             seq_lens=positions + np.int32(1),
             block_tables=self._manager.rows.gather(sequences, max(starts) // self._size + 1),
-            logits_rows=self._count_up[:count],
+            logits_rows=np.arange(count, dtype=np.int32),
             copies=self._copies(),
         )
         return BuiltStep(step, sequences, None, [], [])
