@@ -49,31 +49,47 @@ inline void write_quad(__m512i even, __m512i odd, const PairScales& scales, uint
 template <class F>
 constexpr int kStepVectors = 64 * kPanel * F::kBits / 8 / 64;
 
-// Expands vector Vector of step `step` of a panel: the high tile at `to`, the low tile at to + 1024. To be called for the
-// vectors of a step in order, with the same `scales`. Fetches the codes that will be needed some steps later.
-template <class F, int Vector>
-inline void expand_vector(const uint8_t* panel, int64_t kp, int64_t step, uint8_t* to, PairScales& scales) {
-  constexpr int kPerGroup = F::kCodeBytes / 64, kGroups = 64 / F::kGroup, kStepBytes = kGroups * (F::kCodeBytes + F::kScaleBytes);
-  const auto fetch = [&](int line) {
-    _mm_prefetch(reinterpret_cast<const char*>(panel + step * kStepBytes + kExpandPrefetch + 64 * line), _MM_HINT_T0);
-  };
-  fetch(Vector);
-  if constexpr (Vector == 0)
-    for (int line = kStepVectors<F>; line < kStepBytes / 64; ++line) fetch(line);
-  if constexpr (Vector % kPerGroup == 0)
-    scales = load_pair_scales<F>(panel + F::scale_offset(kp) + (step * kGroups + Vector / kPerGroup) * F::kScaleBytes);
-  const __m512i v = _mm512_loadu_si512(panel + (step * kStepVectors<F> + Vector) * 64);
-  if constexpr (F::kBits == 4) {
-    const __m512i nibble = _mm512_set1_epi16(15);
-    uint8_t* const quad = to + (Vector / 4 * 8 + Vector % 4) * 64;
-    write_quad(_mm512_and_si512(v, nibble), _mm512_and_si512(_mm512_srli_epi16(v, 8), nibble), scales, quad, quad + 1024);
-    write_quad(_mm512_and_si512(_mm512_srli_epi16(v, 4), nibble), _mm512_srli_epi16(v, 12), scales, quad + 256,
-               quad + 256 + 1024);
-  } else {
-    const __m512i even = _mm512_and_si512(v, _mm512_set1_epi16(0x00ff));
-    write_quad(even, _mm512_srli_epi16(v, 8), scales, to + 64 * Vector, to + 64 * Vector + 1024);
+// One step of a panel, to be expanded vector by vector: the high tile to `to`, the low tile to to + 1024. A value of local
+// scope: its members stay in registers.
+template <class F>
+class StepExpansion {
+ public:
+  StepExpansion(const uint8_t* panel, int64_t kp, int64_t step, uint8_t* to)
+      : codes_(panel + step * kStepVectors<F> * 64), scales_(panel + F::scale_offset(kp) + step * kGroups * F::kScaleBytes),
+        ahead_(panel + step * kBytes + kExpandPrefetch), to_(to) {
+    for (int line = kStepVectors<F>; line < kBytes / 64; ++line) fetch(line);
   }
-}
+
+  // Vectors [First, Last) of kStepVectors<F>; in order. Fetches codes that will be needed some steps later.
+  template <int First, int Last>
+  inline void run() {
+    if constexpr (First < Last) {
+      fetch(First);
+      if constexpr (First % kPerGroup == 0) pair_ = load_pair_scales<F>(scales_ + First / kPerGroup * F::kScaleBytes);
+      const __m512i v = _mm512_loadu_si512(codes_ + 64 * First);
+      if constexpr (F::kBits == 4) {
+        const __m512i nibble = _mm512_set1_epi16(15);
+        uint8_t* const quad = to_ + (First / 4 * 8 + First % 4) * 64;
+        write_quad(_mm512_and_si512(v, nibble), _mm512_and_si512(_mm512_srli_epi16(v, 8), nibble), pair_, quad, quad + 1024);
+        write_quad(_mm512_and_si512(_mm512_srli_epi16(v, 4), nibble), _mm512_srli_epi16(v, 12), pair_, quad + 256,
+                   quad + 256 + 1024);
+      } else {
+        const __m512i even = _mm512_and_si512(v, _mm512_set1_epi16(0x00ff));
+        write_quad(even, _mm512_srli_epi16(v, 8), pair_, to_ + 64 * First, to_ + 64 * First + 1024);
+      }
+      run<First + 1, Last>();
+    }
+  }
+
+ private:
+  static constexpr int kPerGroup = F::kCodeBytes / 64, kGroups = 64 / F::kGroup;
+  static constexpr int kBytes = kGroups * (F::kCodeBytes + F::kScaleBytes);
+  void fetch(int line) const { _mm_prefetch(reinterpret_cast<const char*>(ahead_ + 64 * line), _MM_HINT_T0); }
+
+  const uint8_t *codes_, *scales_, *ahead_;
+  uint8_t* to_;
+  PairScales pair_{};
+};
 
 }  // namespace
 }  // namespace octavo

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kStepBytes = 2 * kTileBytes;     // 64 inputs of a panel, or of 16 rows: high and low tile
-constexpr int64_t kChunkSteps = 32;                // of one job at most
+constexpr int64_t kChunkSteps = 12;                // of one job at most, for more than 32 rows: 24 KiB
 constexpr int64_t kSums = 3 * kPanel * kTileRows;  // int32 of HH, M and LL
 constexpr int64_t kAhead = 2;                      // steps between the expansion of weights and their use
 // int32 holds M and LL for this many steps (2 * 128 * 255 * 64 * 512 < 2^31); longer rows go on in double, exactly.
@@ -81,58 +81,58 @@ inline void load_sums(bool first, const int32_t* sums0, const int32_t* sums1) {
   _tile_loadd(5, sums1 + 512, 64);
 }
 
-// Adds `steps` steps to the sums (tiles 0-2) of 16 rows. side(slot) is called between the products, slot 0 to 3.
+// Adds `steps` steps to the sums (tiles 0-2) of 16 rows. Between the products parts of side.begin_step() are done.
 template <class Side>
 inline void multiply_one(const uint8_t* a, Ring b, int64_t steps, Side& side) {
   for (int64_t step = 0; step < steps; ++step, a += kStepBytes, b.advance()) {
     const uint8_t* const w = b.at();
+    auto work = side.begin_step(step);
     _tile_loadd(4, a, 64);
     _tile_loadd(6, w, 64);
     _tile_dpbssd(0, 4, 6);
-    side.template slot<0, 4>();
+    work.template part<0, 4>();
     _tile_loadd(5, a + kTileBytes, 64);
     _tile_dpbusd(1, 5, 6);
-    side.template slot<1, 4>();
+    work.template part<1, 4>();
     _tile_loadd(7, w + kTileBytes, 64);
     _tile_dpbuud(2, 5, 7);
-    side.template slot<2, 4>();
+    work.template part<2, 4>();
     _tile_dpbsud(1, 4, 7);
-    side.template slot<3, 4>();
-    side.end_step();
+    work.template part<3, 4>();
   }
 }
 
-// The same for 32 rows: tiles 0-2 and 3-5, slots 0 to 7.
+// The same for 32 rows: tiles 0-2 and 3-5.
 template <class Side>
 inline void multiply_two(const uint8_t* a0, const uint8_t* a1, Ring b, int64_t steps, Side& side) {
   for (int64_t step = 0; step < steps; ++step, a0 += kStepBytes, a1 += kStepBytes, b.advance()) {
     const uint8_t* const w = b.at();
+    auto work = side.begin_step(step);
     _tile_loadd(7, w, 64);
     _tile_loadd(6, a0, 64);
     _tile_dpbssd(0, 6, 7);
-    side.template slot<0, 8>();
+    work.template part<0, 8>();
     _tile_loadd(6, a1, 64);
     _tile_dpbssd(3, 6, 7);
-    side.template slot<1, 8>();
+    work.template part<1, 8>();
     _tile_loadd(6, a0 + kTileBytes, 64);
     _tile_dpbusd(1, 6, 7);
-    side.template slot<2, 8>();
+    work.template part<2, 8>();
     _tile_loadd(6, a1 + kTileBytes, 64);
     _tile_dpbusd(4, 6, 7);
-    side.template slot<3, 8>();
+    work.template part<3, 8>();
     _tile_loadd(7, w + kTileBytes, 64);
     _tile_dpbuud(5, 6, 7);
-    side.template slot<4, 8>();
+    work.template part<4, 8>();
     _tile_loadd(6, a0 + kTileBytes, 64);
     _tile_dpbuud(2, 6, 7);
-    side.template slot<5, 8>();
+    work.template part<5, 8>();
     _tile_loadd(6, a0, 64);
     _tile_dpbsud(1, 6, 7);
-    side.template slot<6, 8>();
+    work.template part<6, 8>();
     _tile_loadd(6, a1, 64);
     _tile_dpbsud(4, 6, 7);
-    side.template slot<7, 8>();
-    side.end_step();
+    work.template part<7, 8>();
   }
 }
 
@@ -146,62 +146,74 @@ inline void store_sums(int32_t* sums0, int32_t* sums1) {
   _tile_stored(5, sums1 + 512, 64);
 }
 
-// Expands one step after the other, over panels and chunks.
+// Hands out the steps to expand, one after the other, over all panels. After the last it repeats it, to no harm.
 template <class F>
 class Expander {
  public:
   Expander(const PackedWeight& weight, int64_t panel, int64_t panel_end, const Plan& plan, uint8_t* ring)
-      : weight_(weight), kp_(plan.kp), steps_(plan.steps), panel_(panel), panel_end_(panel_end), ring_(ring, plan.ring, 0) {
-    panel_bytes_ = weight.panel(panel);
-  }
-  bool done() const { return panel_ >= panel_end_; }
+      : weight_(weight), kp_(plan.kp), steps_(plan.steps), panel_(panel), panel_end_(panel_end), ring_(ring, plan.ring, 0) {}
 
-  // Part Slot of Slots of the present step.
-  template <int Slot, int Slots>
-  inline void part() {
-    vectors<Slot * kStepVectors<F> / Slots, (Slot + 1) * kStepVectors<F> / Slots>();
-  }
-
-  inline void end_step() {
+  StepExpansion<F> next() {
+    const StepExpansion<F> expansion(weight_.panel(panel_), kp_, step_, ring_.at());
     ring_.advance();
-    if (++step_ < steps_) return;
-    step_ = 0;
-    if (++panel_ < panel_end_) panel_bytes_ = weight_.panel(panel_);
+    if (++step_ < steps_) return expansion;
+    if (panel_ + 1 < panel_end_) {
+      step_ = 0;
+      ++panel_;
+    } else {
+      --step_;
+    }
+    return expansion;
   }
 
  private:
-  template <int First, int Last>
-  inline void vectors() {
-    if constexpr (First < Last) {
-      expand_vector<F, First>(panel_bytes_, kp_, step_, ring_.at(), scales_);
-      vectors<First + 1, Last>();
-    }
-  }
-
   const PackedWeight& weight_;
   const int64_t kp_, steps_;
   int64_t panel_, panel_end_, step_ = 0;
-  const uint8_t* panel_bytes_;
   Ring ring_;
-  PairScales scales_{};
 };
 
-// What goes on between the tile products: an expansion (or none), and the writing of earlier sums.
-template <class Expand>
-struct SideWork {
-  Expand* expander;  // nullptr: no expansion in this pass
+// What goes on between the tile products of a pass: the expansion of one step per step, and the writing of earlier sums.
+template <class F>
+struct ExpandAndFinish {
+  Expander<F>& expander;
   PendingSums& pending;
   const LinearCall& call;
+  const int64_t steps;
 
-  template <int Slot, int Slots>
-  inline void slot() {
-    if (expander) expander->template part<Slot, Slots>();
-    pending.advance(call);
+  struct Work {
+    StepExpansion<F> expansion;
+    PendingSums& pending;
+    const LinearCall& call;
+    template <int Part, int Parts>
+    inline void part() {
+      expansion.template run<Part * kStepVectors<F> / Parts, (Part + 1) * kStepVectors<F> / Parts>();
+      if constexpr (Part % 2 == 1) pending.advance(call);
+    }
+  };
+  inline Work begin_step(int64_t step) {
+    pending.allow_until(step, steps);
+    return {expander.next(), pending, call};
   }
-  inline void end_step() {
-    if (!expander) return;
-    expander->end_step();
-    if (expander->done()) expander = nullptr;
+};
+
+// The same without an expansion.
+struct FinishOnly {
+  PendingSums& pending;
+  const LinearCall& call;
+  const int64_t steps;
+
+  struct Work {
+    PendingSums& pending;
+    const LinearCall& call;
+    template <int Part, int Parts>
+    inline void part() {
+      if constexpr (Part % 2 == 1) pending.advance(call);
+    }
+  };
+  inline Work begin_step(int64_t step) {
+    pending.allow_until(step, steps);
+    return {pending, call};
   }
 };
 
@@ -215,10 +227,7 @@ class Worker {
         expander_(*call.weight, call.panel_begin, call.panel_end, plan_, call.scratch), ring_(ring_base_, plan_.ring, 0) {}
 
   void run() {
-    for (int64_t step = 0; step < kAhead && !expander_.done(); ++step) {
-      expander_.template part<0, 1>();
-      expander_.end_step();
-    }
+    for (int64_t step = 0; step < kAhead; ++step) expander_.next().template run<0, kStepVectors<F>>();
     for (int64_t panel = call_.panel_begin; panel < call_.panel_end; ++panel)
       for (int64_t chunk = 0; chunk < plan_.chunks; ++chunk) run_job(panel, chunk);
     pending_.finish(call_);
@@ -226,35 +235,42 @@ class Worker {
 
  private:
   void run_job(int64_t panel, int64_t chunk) {
-    const int64_t steps = plan_.steps_of(chunk), tile_bytes = plan_.steps * kStepBytes;
-    const uint8_t* const a = call_.prepared + row_scales_bytes(call_.rows) + chunk * plan_.chunk_steps * kStepBytes;
-    const int64_t in_carry = chunk % plan_.chunks_per_carry;
-    const bool last = chunk + 1 == plan_.chunks || in_carry + 1 == plan_.chunks_per_carry;
-    for (int64_t tile = 0; tile < plan_.tiles; tile += 2) {
-      const bool two = tile + 1 < plan_.tiles;
-      int32_t* const sums0 = sums_ + (plan_.chunks > 1 ? tile * kSums : 0);
-      int32_t* const sums1 = two ? sums0 + kSums : nullptr;
-      SideWork<Expander<F>> side{tile == 0 && !expander_.done() ? &expander_ : nullptr, pending_, call_};
-      pending_.spread(steps * (two ? 8 : 4));
-      order_memory();
-      load_sums(in_carry == 0, sums0, two ? sums1 : sums0);
-      if (two)
-        multiply_two(a + tile * tile_bytes, a + (tile + 1) * tile_bytes, ring_, steps, side);
-      else
-        multiply_one(a + tile * tile_bytes, ring_, steps, side);
-      pending_.finish(call_);
-      store_sums(sums0, sums1);
-      if (last) pending_ = wait(panel, chunk, tile, sums0);
-    }
+    const int64_t steps = plan_.steps_of(chunk);
+    // The first pass, of up to 32 rows, expands; the others, of 16 rows, find the weights in the ring.
+    run_pass(panel, chunk, 0, plan_.tiles < 2 ? 1 : 2);
+    for (int64_t tile = 2; tile < plan_.tiles; ++tile) run_pass(panel, chunk, tile, 1);
     for (int64_t step = 0; step < steps; ++step) ring_.advance();
   }
 
-  PendingSums wait(int64_t panel, int64_t chunk, int64_t tile, const int32_t* sums) const {
+  void run_pass(int64_t panel, int64_t chunk, int64_t tile, int count) {
+    const int64_t steps = plan_.steps_of(chunk), tile_bytes = plan_.steps * kStepBytes;
+    const int64_t in_carry = chunk % plan_.chunks_per_carry;
+    const uint8_t* const a =
+        call_.prepared + row_scales_bytes(call_.rows) + chunk * plan_.chunk_steps * kStepBytes + tile * tile_bytes;
+    int32_t* const sums0 = sums_ + (plan_.chunks > 1 ? tile * kSums : 0);
+    int32_t* const sums1 = count == 2 ? sums0 + kSums : nullptr;
+    ExpandAndFinish<F> expand_and_finish{expander_, pending_, call_, steps};
+    FinishOnly finish_only{pending_, call_, steps};
+    order_memory();
+    load_sums(in_carry == 0, sums0, sums1 ? sums1 : sums0);
+    if (count == 2)
+      multiply_two(a, a + tile_bytes, ring_, steps, expand_and_finish);
+    else if (tile == 0)
+      multiply_one(a, ring_, steps, expand_and_finish);
+    else
+      multiply_one(a, ring_, steps, finish_only);
+    pending_.finish(call_);
+    store_sums(sums0, sums1);
+    if (chunk + 1 == plan_.chunks || in_carry + 1 == plan_.chunks_per_carry)
+      pending_ = wait(panel, chunk, tile, count, sums0);
+  }
+
+  PendingSums wait(int64_t panel, int64_t chunk, int64_t tile, int count, const int32_t* sums) const {
     const int64_t column = panel * kPanel, row = tile * kTileRows;
     const int64_t columns = call_.weight->n() - column, rows = call_.rows - row;
     PendingSums pending;
     pending.sums = sums;
-    pending.rows = rows < 2 * kTileRows ? rows : 2 * kTileRows;
+    pending.rows = rows < count * kTileRows ? rows : count * kTileRows;
     pending.s = reinterpret_cast<const float*>(call_.prepared) + row;
     pending.out = call_.out + row * call_.ldo + column;
     pending.carried = carried_ + row * kPanel;

@@ -30,15 +30,10 @@ struct PendingSums {
   __mmask16 mask = 0;
   bool add_carried = false, carry = false;
 
-  // Plans one row every so many calls of advance, so that all are done after `calls`.
-  void spread(int64_t calls) {
-    every_ = rows - next_ > 0 ? calls / (rows - next_) : 0;
-    wait_ = every_;
-  }
+  // Lets advance() write as many rows as are due in step `step` of `steps`.
+  void allow_until(int64_t step, int64_t steps) { due_ = step + 1 == steps ? rows : (step + 1) * rows / steps; }
   inline void advance(const LinearCall& call) {
-    if (--wait_ > 0 || next_ >= rows) return;
-    wait_ = every_;
-    finish_row(call, next_++);
+    if (next_ < due_) finish_row(call, next_++);
   }
   void finish(const LinearCall& call) {
     while (next_ < rows) finish_row(call, next_++);
@@ -68,7 +63,7 @@ struct PendingSums {
     _mm512_mask_storeu_ps(to, mask, values);
   }
 
-  int64_t next_ = 0, every_ = 0, wait_ = 0;
+  int64_t next_ = 0, due_ = 0;
 };
 
 }  // namespace
