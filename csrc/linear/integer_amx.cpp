@@ -295,7 +295,10 @@ class Worker {
 }  // namespace
 
 int64_t integer_scratch_bytes_amx(const PackedWeight& weight, int64_t rows) {
-  return Plan(weight.k(), rows).scratch_bytes();
+  // A plan for fewer rows may keep a longer ring.
+  const int64_t one_pass = Plan(weight.k(), rows < 2 * kTileRows ? rows : 2 * kTileRows).scratch_bytes();
+  const int64_t all = Plan(weight.k(), rows).scratch_bytes();
+  return one_pass > all ? one_pass : all;
 }
 
 void integer_linear_amx(const LinearCall& call) {

@@ -23,7 +23,7 @@ int64_t prepared_bytes(InputKind kind, int64_t rows, int64_t k);
 // holds an infinity or a NaN makes all its outputs NaN.
 void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row, int64_t rows, void* prepared);
 
-// Bytes of one thread's scratch (aligned to 64) for `rows` rows of this weight.
+// Bytes of one thread's scratch (aligned to 64) for up to `rows` rows of this weight.
 int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows);
 
 // One thread's share: panels [panel_begin, panel_end) for all rows. prepared: by the same isa and number of rows, all rows
