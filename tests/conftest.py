@@ -33,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without"
+    )
+
+
 @pytest.fixture(params=sorted(EXECUTORS))
 def make_executor(request: pytest.FixtureRequest) -> Iterator[MakeExecutor]:
     """Builds executors of one kind in full precision, (program, checkpoint) -> Executor, and closes them."""

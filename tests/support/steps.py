@@ -49,12 +49,17 @@ class Layout:
         executor.reserve_kv(self.num_blocks, self.block_size)
 
     def step(
-        self, parts: Sequence[Part], all_logits: bool = False, copies: Iterable[tuple[int, int]] = ()
+        self,
+        parts: Sequence[Part],
+        all_logits: bool = False,
+        copies: Iterable[tuple[int, int]] = (),
+        logits_rows: Iterable[int] | None = None,
     ) -> Step:
-        """One step; logits of each part's last token, or of every token."""
+        """One step; logits of each part's last token, or of every token, or of the given rows."""
         counts = [len(part.tokens) for part in parts]
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        last_rows = starts[1:] - 1
+        if logits_rows is None:
+            logits_rows = range(starts[-1]) if all_logits else starts[1:] - 1
         return Step(
             token_ids=np.concatenate([part.tokens for part in parts]).astype(np.int32),
             positions=np.concatenate([np.arange(p.start, p.start + len(p.tokens)) for p in parts]).astype(
@@ -65,7 +70,7 @@ class Layout:
             block_tables=tuple(
                 np.stack([self._table(number, part) for part in parts]) for number in range(len(self.tables))
             ),
-            logits_rows=np.arange(starts[-1], dtype=np.int32) if all_logits else last_rows.astype(np.int32),
+            logits_rows=np.array(list(logits_rows), np.int32),
             copies=np.array(list(copies), np.int32).reshape(-1, 2),
         )
 
