@@ -2,8 +2,9 @@
 
     python benchmarks/bench_attention.py [--threads 2] [--isa amx] [--dtype bfloat16] [--block-sizes 32,64]
 
-Each call walks through the layers' places as a step does, so that the cache of the CPU holds no more of K and V than it
-would there. The figure is the least over the calls.
+Each call walks through the layers' places as a step does, so that the cache of the CPU holds no more of K and V
+than it would there. The figure is the least over the calls. On a machine that is shared with others, --cpu-time with
+--threads 1 shows what the kernel itself needs.
 """
 
 from __future__ import annotations
@@ -46,10 +47,8 @@ CASES = (
 )
 
 
-def measure(
-    case: Case, isa: str, dtype: str, block_size: int, team: _native.ThreadTeam, repeats: int, ordered: bool
-) -> float:
-    """Least seconds per layer. `ordered` lays the blocks of a sequence out contiguously."""
+def measure(case: Case, block_size: int, team: _native.ThreadTeam, options: argparse.Namespace) -> float:
+    """Least seconds per layer."""
     blocks = -(-case.context // block_size)
     cache = _native.KvCache(
         num_blocks=case.seqs * blocks,
@@ -57,7 +56,7 @@ def measure(
         places=case.layers,
         kv_heads=case.kv_heads,
         head_dim=case.head_dim,
-        dtype=dtype,
+        dtype=options.dtype,
     )
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((block_size * blocks, case.kv_heads, case.head_dim), dtype=np.float32)
@@ -65,7 +64,7 @@ def measure(
         for seq in range(case.seqs):
             slots = np.arange(len(rows), dtype=np.int32) + seq * len(rows)
             cache.write(layer, rows, rows, slots)
-    ids = np.arange(case.seqs * blocks) if ordered else rng.permutation(case.seqs * blocks)
+    ids = np.arange(case.seqs * blocks) if options.ordered else rng.permutation(case.seqs * blocks)
     seconds = _native.time_attention(
         rng.standard_normal((case.seqs * case.new, case.heads * case.head_dim), dtype=np.float32),
         cache,
@@ -76,15 +75,17 @@ def measure(
         case.kv_heads,
         0,
         case.head_dim**-0.5,
-        isa,
+        options.isa,
         team,
-        repeats,
+        options.repeats,
     )
-    return min(seconds)
+    return min(cpu if options.cpu_time else wall for wall, cpu in seconds)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--isa", default=_native.detect_isa())
     parser.add_argument("--dtype", default="bfloat16")
@@ -92,10 +93,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--ordered", action="store_true", help="blocks of a sequence lie one after the other")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="the calling thread's CPU time, not wall time"
+    )
     options = parser.parse_args()
     team = _native.ThreadTeam(options.threads)
     sizes = [int(size) for size in options.block_sizes.split(",")]
-    print(f"{options.isa} {options.dtype}, {options.threads} threads; microseconds per layer (GB/s of K and V)")
+    print(
+        f"{options.isa} {options.dtype}, {options.threads} threads; microseconds per layer (GB/s of K and V)"
+    )
     print(f"{'block size':36}" + "".join(f"{size:>16}" for size in sizes))
     for case in CASES:
         if options.only not in case.name:
@@ -104,9 +110,7 @@ def main() -> None:
         kv_bytes = case.seqs * case.context * case.kv_heads * case.head_dim * 2 * size
         cells = ""
         for block_size in sizes:
-            seconds = measure(
-                case, options.isa, options.dtype, block_size, team, options.repeats, options.ordered
-            )
+            seconds = measure(case, block_size, team, options)
             cells += f"{seconds * 1e6:9.1f} ({kv_bytes / seconds / 1e9:4.0f})"
         print(f"{case.name:36}{cells}", flush=True)
 

@@ -116,7 +116,7 @@ def test_it_cannot_be_changed_and_does_not_follow_its_arguments():
 def test_replace_checks_again_and_keeps_the_rest():
     params = SamplingParams(stop="x", logit_bias={1: 2.0}, seed=7)
     assert dataclasses.replace(params, seed=8) == SamplingParams(stop="x", logit_bias={1: 2.0}, seed=8)
-    with pytest.raises(ValueError, match="^n is 0"):
+    with pytest.raises(ValueError, match=r"^n is 0"):
         dataclasses.replace(params, n=0)
 
 
@@ -141,13 +141,13 @@ def test_from_dict_refuses_unknown_keys_by_name():
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", '"0.5"', "true", "1e999"])
 def test_from_dict_refuses_json_literals_that_are_no_finite_number(literal):
-    with pytest.raises(ValueError, match="^temperature is"):
+    with pytest.raises(ValueError, match=r"^temperature is"):
         SamplingParams.from_dict(json.loads(f'{{"temperature": {literal}}}'))
 
 
 @pytest.mark.parametrize("key", ["-1", "1.5", "x", "", "1" * 11, "٣"])
 def test_from_dict_refuses_logit_bias_keys_that_are_no_ids(key):
-    with pytest.raises(ValueError, match="^logit_bias id is"):
+    with pytest.raises(ValueError, match=r"^logit_bias id is"):
         SamplingParams.from_dict({"logit_bias": {key: 1.0}})
 
 

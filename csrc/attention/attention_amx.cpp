@@ -23,7 +23,14 @@ struct alignas(64) TileConfig {
 // bf16 weights, packed into the front half of the row of scores that they come from.
 struct Bf16Weights {
   using Simd = Avx512;
-  static constexpr int kDegree = 4;
+  // 2^score, relative error 9e-5, a twentieth of what rounding to bf16 costs; 0 below 2^-126, exactly 1 for 0.
+  static __m512 weigh(__m512 score) {
+    const __m512 fraction = _mm512_reduce_ps(score, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.07706703990697861f), fraction, _mm512_set1_ps(0.22764499485492706f));
+    p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(0.6951167583465576f));
+    p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, score);
+  }
   static void store(float* row, int at, const __m512* weights) {
     const __m512bh packed = _mm512_cvtne2ps_pbh(weights[1], weights[0]);
     std::memcpy(reinterpret_cast<char*>(row) + at * 2, &packed, sizeof packed);

@@ -41,6 +41,33 @@ inline void clear_unit(int dim, int quarter, Element* v) {
   for (int d = 0; d < dim; d += 16, v += 512) std::memset(v, 0, 128 * sizeof(Element));
 }
 
+// Walks the query rows of a task, [T, heads * head_dim] with row stride `stride`.
+struct RowCursor {
+  RowCursor(const AttentionCall& call, const AttentionTask& task, int row, int64_t stride)
+      : group(call.group), head_dim(call.head_dim), next_token(stride - int64_t{call.group - 1} * call.head_dim) {
+    const int r = task.first_row + row, token = r / group;
+    head = r - token * group;
+    offset = (call.query_start_loc[task.seq] + token) * stride + int64_t{task.kv_head * group + head} * head_dim;
+  }
+  void advance() {
+    const bool wraps = ++head == group;
+    offset += wraps ? next_token : head_dim;
+    if (wraps) head = 0;
+  }
+
+  const int group, head_dim;
+  const int64_t next_token;
+  int head;
+  int64_t offset;  // of the row, in floats
+};
+
+// Where a split task keeps its result over one partition.
+inline RowState partial_block(const AttentionCall& call, const AttentionTask& task, int partition) {
+  const int64_t size = int64_t{task.num_rows} * (call.padded_dim + 2);
+  float* block = call.partials + task.partial + (partition - task.first_partition) * size;
+  return {block, block + task.num_rows, block + 2 * task.num_rows};
+}
+
 template <class Kernel>
 class Worker {
   using Simd = typename Kernel::Simd;
@@ -49,14 +76,12 @@ class Worker {
  public:
   explicit Worker(const AttentionCall& call) : c_(call) {
     q_ = c_.scratch + c_.layout.q;
-    state_ = c_.scratch + c_.layout.state;
-    max_ = c_.scratch + c_.layout.max;
-    sum_ = c_.scratch + c_.layout.sum;
     scores_ = c_.scratch + c_.layout.scores;
-    partial_ = c_.scratch + c_.layout.partial;
+    state_ = {c_.scratch + c_.layout.max, c_.scratch + c_.layout.sum, c_.scratch + c_.layout.state};
   }
 
   void run() {
+    const FlushTiny flush;
     for (int f = c_.first_fragment; f < c_.end_fragment; ++f) run_fragment(c_.fragments[f]);
     kernel_.stop();
   }
@@ -64,17 +89,18 @@ class Worker {
  private:
   void run_fragment(const AttentionFragment& fragment) {
     const AttentionTask& task = c_.tasks[fragment.task];
-    const int first_token = c_.query_start_loc[task.seq], end_token = c_.query_start_loc[task.seq + 1];
-    start_position_ = c_.seq_lens[task.seq] - (end_token - first_token);
-    pack_rows(task, first_token);
+    start_position_ =
+        c_.seq_lens[task.seq] - (c_.query_start_loc[task.seq + 1] - c_.query_start_loc[task.seq]);
+    pack_rows(task);
     for (int partition = fragment.first_partition; partition < fragment.end_partition; ++partition) {
       find_tiles(task, partition);
       for (int row = 0; row < task.num_rows; row += kTileRows)
         run_rows(task, fragment, partition, row, task.num_rows - row < kTileRows ? task.num_rows - row : kTileRows);
     }
     if (task.partial >= 0) return;
-    for (int row = 0; row < task.num_rows; ++row)
-      finish_row<Simd>(state_ + int64_t{row} * c_.padded_dim, sum_[row], out_row(task, row), c_.head_dim);
+    RowCursor cursor(c_, task, 0, c_.ldo);
+    for (int row = 0; row < task.num_rows; ++row, cursor.advance())
+      finish_row<Simd>(state_.out + int64_t{row} * c_.padded_dim, state_.sum[row], c_.out + cursor.offset, c_.head_dim);
   }
 
   int position(const AttentionTask& task, int row) const { return start_position_ + (task.first_row + row) / c_.group; }
@@ -82,20 +108,11 @@ class Worker {
     return c_.window > 0 && position >= c_.window ? position - c_.window + 1 : 0;
   }
 
-  float* out_row(const AttentionTask& task, int row) const {
-    const int r = task.first_row + row;
-    return c_.out + (c_.query_start_loc[task.seq] + r / c_.group) * c_.ldo +
-           int64_t{task.kv_head * c_.group + r % c_.group} * c_.head_dim;
-  }
-
-  void pack_rows(const AttentionTask& task, int first_token) {
+  void pack_rows(const AttentionTask& task) {
     const float scale = c_.scale * 1.44269504f;
-    for (int row = 0; row < task.num_rows; ++row) {
-      const int r = task.first_row + row;
-      const float* x = c_.q + (first_token + r / c_.group) * c_.ldq +
-                       int64_t{task.kv_head * c_.group + r % c_.group} * c_.head_dim;
-      Kernel::pack(x, c_.head_dim, c_.padded_dim, scale, q_, row);
-    }
+    RowCursor cursor(c_, task, 0, c_.ldq);
+    for (int row = 0; row < task.num_rows; ++row, cursor.advance())
+      Kernel::pack(c_.q + cursor.offset, c_.head_dim, c_.padded_dim, scale, q_, row);
   }
 
   void find_tiles(const AttentionTask& task, int partition) {
@@ -138,7 +155,7 @@ class Worker {
 
   // Rows [row, row + rows) of a task over one partition.
   void run_rows(const AttentionTask& task, const AttentionFragment& fragment, int partition, int row, int rows) {
-    const int base = partition * kPartition, dim = c_.padded_dim;
+    const int base = partition * kPartition;
     int lo = window_begin(position(task, row)) - base, hi = position(task, row + rows - 1) + 1 - base;
     lo = lo < 0 ? 0 : lo / kKvTile;
     hi = hi > kPartition ? kPartitionTiles : (hi + kKvTile - 1) / kKvTile;
@@ -147,74 +164,85 @@ class Worker {
       if (!split && !first) return;  // merging nothing changes nothing
       lo = hi = 0;
     }
-    float *max = max_ + row, *sum = sum_ + row, *out = state_ + int64_t{row} * dim;
-    float part_max[kTileRows], part_sum[kTileRows];
     if (split) {
-      float* block = c_.partials + task.partial +
-                     int64_t{partition - task.first_partition} * task.num_rows * (dim + 2);
-      max = block + row;
-      sum = block + task.num_rows + row;
-      out = block + 2 * task.num_rows + int64_t{row} * dim;
-    } else if (!first) {
-      max = part_max;
-      sum = part_sum;
-      out = partial_;
+      reduce_rows(task, base, row, rows, lo, hi, rows_of(partial_block(c_, task, partition), row));
+    } else if (first) {
+      reduce_rows(task, base, row, rows, lo, hi, rows_of(state_, row));
+    } else {
+      alignas(64) float max[kTileRows], sum[kTileRows];
+      const RowState part{max, sum, c_.scratch + c_.layout.partial};
+      reduce_rows(task, base, row, rows, lo, hi, part);
+      merge_rows<Simd>(rows_of(state_, row), part, rows, c_.padded_dim);
     }
+  }
+
+  // The result of rows over tiles [lo, hi) of the partition that starts at position `base`.
+  void reduce_rows(const AttentionTask& task, int base, int row, int rows, int lo, int hi, const RowState& result) {
     kernel_.start_rows(rows);
-    kernel_.scores(q_, row, rows, dim, tiles_.k, lo, hi, scores_);
+    kernel_.scores(q_, row, rows, c_.padded_dim, tiles_.k, lo, hi, scores_);
+    int last = position(task, row) - base, head = (task.first_row + row) % c_.group;
+    Sight sight = sight_of(last, base, lo, hi);
+    float max = row_max<Simd>(scores_, sight);
     for (int r = 0; r < rows; ++r) {
-      const int last = position(task, row + r);
-      const RowStats stats = softmax_row<typename Kernel::Weights>(
-          scores_ + r * kScoreStride, lo * kKvTile, hi * kKvTile, window_begin(last) - base, last + 1 - base);
-      max[r] = stats.max;
-      sum[r] = stats.sum;
+      // The next row's largest score first: its latency hides behind this row's weights.
+      if (++head == c_.group) head = 0, ++last;
+      const Sight next_sight = sight_of(last, base, lo, hi);
+      const float next_max = r + 1 < rows ? row_max<Simd>(scores_ + (r + 1) * kScoreStride, next_sight) : max;
+      result.max[r] = max;
+      result.sum[r] =
+          weigh_row<typename Kernel::Weights>(scores_ + r * kScoreStride, lo * kKvTile, hi * kKvTile, sight, max);
+      sight = next_sight;
+      max = next_max;
     }
-    kernel_.values(scores_, rows, dim, tiles_.v, lo, hi, out);
-    if (split || first) return;
-    for (int r = 0; r < rows; ++r) {
-      RowStats stats{max_[row + r], sum_[row + r]};
-      merge_row<Simd>(state_ + int64_t{row + r} * dim, stats, partial_ + r * dim, {part_max[r], part_sum[r]}, dim);
-      max_[row + r] = stats.max;
-      sum_[row + r] = stats.sum;
-    }
+    kernel_.values(scores_, rows, c_.padded_dim, tiles_.v, lo, hi, result.out);
+  }
+
+  // What the row at position base + last sees of tiles [lo, hi) of the partition at `base`.
+  Sight sight_of(int last, int base, int lo, int hi) const {
+    const int begin = window_begin(last + base) - base;
+    return {begin < lo * kKvTile ? lo * kKvTile : begin, last >= hi * kKvTile ? hi * kKvTile : last + 1};
+  }
+
+  RowState rows_of(const RowState& state, int row) const {
+    return {state.max + row, state.sum + row, state.out + int64_t{row} * c_.padded_dim};
   }
 
   const AttentionCall& c_;
   Kernel kernel_;
   PartitionTiles tiles_;
   int start_position_ = 0;
-  float *q_, *state_, *max_, *sum_, *scores_, *partial_;
+  float *q_, *scores_;
+  RowState state_;
 };
 
 // This thread's share of the rows of split tasks.
 template <class Simd>
 inline void merge_split_tasks(const AttentionCall& c) {
+  const FlushTiny flush;
   int64_t total = 0;
   for (int i = 0; i < c.num_split_tasks; ++i) total += c.tasks[c.split_tasks[i]].num_rows;
   const int64_t begin = total * c.thread / c.num_threads, end = total * (c.thread + 1) / c.num_threads;
-  float* state = c.scratch + c.layout.state;
-  int64_t at = 0;
-  for (int i = 0; i < c.num_split_tasks; ++i) {
+  const RowState state{c.scratch + c.layout.max, c.scratch + c.layout.sum, c.scratch + c.layout.state};
+  int64_t at = 0;  // number of the task's first row among all
+  for (int i = 0; i < c.num_split_tasks; at += c.tasks[c.split_tasks[i]].num_rows, ++i) {
     const AttentionTask& task = c.tasks[c.split_tasks[i]];
-    for (int row = 0; row < task.num_rows; ++row, ++at) {
-      if (at < begin || at >= end) continue;
-      RowStats stats{};
-      for (int p = 0; p < task.num_partitions; ++p) {
-        const float* block = c.partials + task.partial + int64_t{p} * task.num_rows * (c.padded_dim + 2);
-        const RowStats part{block[row], block[task.num_rows + row]};
-        const float* sums = block + 2 * task.num_rows + int64_t{row} * c.padded_dim;
-        if (p == 0) {
-          std::memcpy(state, sums, c.padded_dim * sizeof(float));
-          stats = part;
-        } else {
-          merge_row<Simd>(state, stats, sums, part, c.padded_dim);
-        }
+    const int first = static_cast<int>(begin > at ? begin - at : 0);
+    const int rows = static_cast<int>(end - at < task.num_rows ? end - at : task.num_rows) - first;
+    if (rows <= 0) continue;
+    for (int p = task.first_partition; p < task.first_partition + task.num_partitions; ++p) {
+      RowState part = partial_block(c, task, p);
+      part = {part.max + first, part.sum + first, part.out + int64_t{first} * c.padded_dim};
+      if (p > task.first_partition) {
+        merge_rows<Simd>(state, part, rows, c.padded_dim);
+        continue;
       }
-      const int r = task.first_row + row;
-      float* out = c.out + (c.query_start_loc[task.seq] + r / c.group) * c.ldo +
-                   int64_t{task.kv_head * c.group + r % c.group} * c.head_dim;
-      finish_row<Simd>(state, stats.sum, out, c.head_dim);
+      std::memcpy(state.max, part.max, rows * sizeof(float));
+      std::memcpy(state.sum, part.sum, rows * sizeof(float));
+      std::memcpy(state.out, part.out, int64_t{rows} * c.padded_dim * sizeof(float));
     }
+    RowCursor cursor(c, task, first, c.ldo);
+    for (int r = 0; r < rows; ++r, cursor.advance())
+      finish_row<Simd>(state.out + int64_t{r} * c.padded_dim, state.sum[r], c.out + cursor.offset, c.head_dim);
   }
 }
 

@@ -153,7 +153,7 @@ void AttentionPlan::reserve_scratch(const KvLayout& layout) {
     task.partial = partials;
     partials += align_up(int64_t{task.num_partitions} * task.num_rows * (dim + 2), kAlign);
   }
-  const size_t needed_partials = static_cast<size_t>(partials + kAlign);
+  const size_t needed_partials = static_cast<size_t>(partials + 2 * kAlign);  // merges read whole vectors
   if (partials > 0 && partials_.size() < needed_partials) partials_.resize(needed_partials);
 }
 

@@ -22,18 +22,18 @@ using Int32Vector = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::de
 using Int32Matrix = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using FloatVector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using LogitsArray = nb::ndarray<nb::numpy, float, nb::ndim<2>, nb::c_contig>;
-using ViewTuple = std::tuple<int, int64_t, int64_t>;  // buffer, offset, width
+using ViewTuple = std::tuple<int, int64_t, int64_t, bool>;  // buffer, offset, width, has logits rows
 
-View view(const ViewTuple& t) { return {std::get<0>(t), std::get<1>(t), std::get<2>(t)}; }
+View view(const ViewTuple& t) {
+  return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t) ? Domain::kLogits : Domain::kTokens};
+}
 
-std::shared_ptr<PhaseList> make_phase_list(const std::vector<std::pair<int64_t, bool>>& buffers,
+std::shared_ptr<PhaseList> make_phase_list(const std::vector<int64_t>& buffer_widths,
                                            const std::vector<std::pair<std::vector<float>, float>>& ropes,
                                            int num_groups, int places_per_block, int64_t vocab_size) {
-  std::vector<BufferSpec> specs;
-  for (const auto& [width, is_logits] : buffers) specs.push_back({width, is_logits ? Domain::kLogits : Domain::kTokens});
   std::vector<RotaryTable> tables;
   for (const auto& [inv_freq, scaling] : ropes) tables.push_back({inv_freq, scaling});
-  return std::make_shared<PhaseList>(std::move(specs), std::move(tables), num_groups, places_per_block, vocab_size);
+  return std::make_shared<PhaseList>(buffer_widths, std::move(tables), num_groups, places_per_block, vocab_size);
 }
 
 Activation activation(const std::string& name) {
@@ -117,8 +117,8 @@ void bind_phase_list(nb::module_& m) {
       .def("add_logits", [](PhaseList& p, const ViewTuple& x, std::shared_ptr<PackedWeight> weight) {
         p.add_logits(view(x), std::move(weight));
       });
-  m.def("make_phase_list", &make_phase_list, "buffers"_a, "ropes"_a, "num_groups"_a, "places_per_block"_a,
-        "vocab_size"_a, "buffers are (width, has logits rows), ropes (inv_freq, attention_scaling).");
+  m.def("make_phase_list", &make_phase_list, "buffer_widths"_a, "ropes"_a, "num_groups"_a, "places_per_block"_a,
+        "vocab_size"_a, "ropes are (inv_freq, attention_scaling).");
 }
 
 }  // namespace

@@ -138,14 +138,14 @@ void score(octavo::BatchSampler& self, ReadOnlyLogits logits, Ids token_ids, Flo
   self.score(logits.data(), static_cast<int64_t>(logits.shape(0)), out);
 }
 
-octavo::BatchSampler* make_sampler(int64_t vocab_size, octavo::ThreadTeam& team, const std::string& instruction_set) {
+void make_sampler(octavo::BatchSampler* self, int64_t vocab_size, octavo::ThreadTeam& team, const std::string& instruction_set) {
   constexpr int64_t kMaxVocabulary = 1 << 20;  // sums of 2^40-scaled weights stay in 63 bits
   require(vocab_size >= 1 && vocab_size <= kMaxVocabulary, "vocab_size is " + std::to_string(vocab_size) +
                                                                ", must be between 1 and " + std::to_string(kMaxVocabulary));
   const octavo::Isa isa =
       instruction_set.empty() ? octavo::detect_isa() : octavo::parse_isa(instruction_set);
   require(octavo::isa_supported(isa), "instruction_set is '" + instruction_set + "', which this machine does not have");
-  return new octavo::BatchSampler(vocab_size, team, isa);
+  new (self) octavo::BatchSampler(vocab_size, team, isa);
 }
 
 }  // namespace
@@ -161,8 +161,8 @@ void bind_sampling(nb::module_& m) {
       .def("set_allowed_mask", &set_mask, nb::arg("mask").none())
       .def("append", [](Row& self, int32_t token_id) { self.row.append(token_id); });
   nb::class_<octavo::BatchSampler>(m, "BatchSampler")
-      .def(nb::new_(&make_sampler), nb::arg("vocab_size"), nb::arg("threads"), nb::arg("instruction_set") = "",
-           nb::keep_alive<0, 2>())
+      .def("__init__", &make_sampler, nb::arg("vocab_size"), nb::arg("threads"), nb::arg("instruction_set") = "",
+           nb::keep_alive<1, 3>())  // the sampler keeps the threads
       .def("sample", &sample, nb::arg("logits"), nb::arg("rows"), nb::arg("token_ids"))
       .def("sample_with_logprobs", &sample_with_logprobs, nb::arg("logits"), nb::arg("rows"), nb::arg("token_ids"),
            nb::arg("logprobs"), nb::arg("ranks"), nb::arg("top_ids"), nb::arg("top_logprobs"))

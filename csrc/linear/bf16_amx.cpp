@@ -91,6 +91,7 @@ int64_t bf16_scratch_bytes_amx() { return 4 * kTileBytes; }
 
 void bf16_linear_amx(const LinearCall& call) {
   const TileConfig tiles;
+  order_memory();
   for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += 2)
     panel_pair(call, panel, call.panel_end - panel < 2 ? 1 : 2, reinterpret_cast<float*>(call.scratch));
 }

@@ -13,6 +13,8 @@
 namespace octavo {
 namespace {
 
+constexpr int64_t kExpandPrefetch = 8192;  // bytes ahead: enough for a shared L3, little enough for DRAM
+
 // e and z of the 16 columns of a group, each twice in its 32-bit lane.
 struct PairScales {
   __m512i e, z;
@@ -38,36 +40,38 @@ inline void write_quad(__m512i even, __m512i odd, const PairScales& scales, uint
   const __m512i even_w = _mm512_add_epi16(_mm512_mullo_epi16(even, scales.e), scales.z);
   const __m512i odd_w = _mm512_add_epi16(_mm512_mullo_epi16(odd, scales.e), scales.z);
   const __m512i first = _mm512_set1_epi16(0x00ff);
-  // 0xe4: where the mask is set the second operand, elsewhere the first.
+  // 0xd8: where the mask is set the second operand, elsewhere the first.
   _mm512_storeu_si512(high, _mm512_ternarylogic_epi32(odd_w, _mm512_srli_epi16(even_w, 8), first, 0xd8));
   _mm512_storeu_si512(low, _mm512_ternarylogic_epi32(_mm512_slli_epi16(odd_w, 8), even_w, first, 0xd8));
 }
 
-// 64 inputs beginning at k of a panel: high tile at `to`, low tile at to + 1024.
+// A step is 64 inputs of a panel: its codes are this many 64-byte vectors.
 template <class F>
-inline void expand64(const uint8_t* panel, int64_t kp, int64_t k, uint8_t* to) {
-  for (int part = 0; part < 64 / F::kGroup; ++part) {
-    const int64_t group = k / F::kGroup + part;
-    const uint8_t* const codes = panel + group * F::kCodeBytes;
-    const PairScales scales = load_pair_scales<F>(panel + F::scale_offset(kp) + group * F::kScaleBytes);
-    uint8_t* const high = to + part * F::kGroup * kPanel;
-    if constexpr (F::kBits == 4) {
-      const __m512i nibble = _mm512_set1_epi16(15);
-      for (int vector = 0; vector < 4; ++vector) {
-        const __m512i v = _mm512_loadu_si512(codes + 64 * vector);
-        uint8_t* const first = high + 64 * vector;
-        write_quad(_mm512_and_si512(v, nibble), _mm512_and_si512(_mm512_srli_epi16(v, 8), nibble), scales, first,
-                   first + 1024);
-        write_quad(_mm512_and_si512(_mm512_srli_epi16(v, 4), nibble), _mm512_srli_epi16(v, 12), scales, first + 256,
-                   first + 256 + 1024);
-      }
-    } else {
-      for (int quad = 0; quad < F::kGroup / 4; ++quad) {
-        const __m512i v = _mm512_loadu_si512(codes + 64 * quad);
-        const __m512i even = _mm512_and_si512(v, _mm512_set1_epi16(0x00ff));
-        write_quad(even, _mm512_srli_epi16(v, 8), scales, high + 64 * quad, high + 64 * quad + 1024);
-      }
-    }
+constexpr int kStepVectors = 64 * kPanel * F::kBits / 8 / 64;
+
+// Expands vector Vector of step `step` of a panel: the high tile at `to`, the low tile at to + 1024. To be called for the
+// vectors of a step in order, with the same `scales`. Fetches the codes that will be needed some steps later.
+template <class F, int Vector>
+inline void expand_vector(const uint8_t* panel, int64_t kp, int64_t step, uint8_t* to, PairScales& scales) {
+  constexpr int kPerGroup = F::kCodeBytes / 64, kGroups = 64 / F::kGroup, kStepBytes = kGroups * (F::kCodeBytes + F::kScaleBytes);
+  const auto fetch = [&](int line) {
+    _mm_prefetch(reinterpret_cast<const char*>(panel + step * kStepBytes + kExpandPrefetch + 64 * line), _MM_HINT_T0);
+  };
+  fetch(Vector);
+  if constexpr (Vector == 0)
+    for (int line = kStepVectors<F>; line < kStepBytes / 64; ++line) fetch(line);
+  if constexpr (Vector % kPerGroup == 0)
+    scales = load_pair_scales<F>(panel + F::scale_offset(kp) + (step * kGroups + Vector / kPerGroup) * F::kScaleBytes);
+  const __m512i v = _mm512_loadu_si512(panel + (step * kStepVectors<F> + Vector) * 64);
+  if constexpr (F::kBits == 4) {
+    const __m512i nibble = _mm512_set1_epi16(15);
+    uint8_t* const quad = to + (Vector / 4 * 8 + Vector % 4) * 64;
+    write_quad(_mm512_and_si512(v, nibble), _mm512_and_si512(_mm512_srli_epi16(v, 8), nibble), scales, quad, quad + 1024);
+    write_quad(_mm512_and_si512(_mm512_srli_epi16(v, 4), nibble), _mm512_srli_epi16(v, 12), scales, quad + 256,
+               quad + 256 + 1024);
+  } else {
+    const __m512i even = _mm512_and_si512(v, _mm512_set1_epi16(0x00ff));
+    write_quad(even, _mm512_srli_epi16(v, 8), scales, to + 64 * Vector, to + 64 * Vector + 1024);
   }
 }
 

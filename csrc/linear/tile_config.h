@@ -8,6 +8,10 @@
 namespace octavo {
 namespace {
 
+// The tile intrinsics of GCC do not tell the compiler that they read memory: call this between writing by ordinary code and
+// reading by tiles.
+inline void order_memory() { asm volatile("" ::: "memory"); }
+
 class TileConfig {
  public:
   TileConfig() {
@@ -17,6 +21,7 @@ class TileConfig {
       bytes[16 + 2 * tile] = 64;  // bytes of a row, 16 bits each
       bytes[48 + tile] = 16;      // rows
     }
+    order_memory();
     _tile_loadconfig(bytes);
   }
   ~TileConfig() { _tile_release(); }

@@ -13,20 +13,20 @@ void require(bool condition, const std::string& message) {
 
 }  // namespace
 
-PhaseList::PhaseList(std::vector<BufferSpec> buffers, std::vector<RotaryTable> ropes, int num_groups,
+PhaseList::PhaseList(std::vector<int64_t> buffer_widths, std::vector<RotaryTable> ropes, int num_groups,
                      int places_per_block, int64_t vocab_size)
-    : buffers_(std::move(buffers)),
+    : buffer_widths_(std::move(buffer_widths)),
       ropes_(std::move(ropes)),
       num_groups_(num_groups),
       places_per_block_(places_per_block),
       vocab_size_(vocab_size) {}
 
 Domain PhaseList::check(const View& view, const char* name) const {
-  require(view.buffer >= 0 && view.buffer < static_cast<int>(buffers_.size()), std::string(name) + ": no such buffer");
-  const BufferSpec& buffer = buffers_[view.buffer];
-  require(view.offset >= 0 && view.width > 0 && view.offset + view.width <= buffer.width,
+  require(view.buffer >= 0 && view.buffer < static_cast<int>(buffer_widths_.size()),
+          std::string(name) + ": no such buffer");
+  require(view.offset >= 0 && view.width > 0 && view.offset + view.width <= buffer_widths_[view.buffer],
           std::string(name) + ": columns outside its buffer");
-  return buffer.domain;
+  return view.domain;
 }
 
 void PhaseList::append_row_op(Domain domain, RowOp op) {
@@ -140,7 +140,7 @@ void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, boo
 void PhaseList::add_logits(View x, WeightPtr weight) {
   require(check(x, "logits x") == Domain::kLogits, "logits: x must have logits rows");
   require(weight->k() == x.width && weight->n() == vocab_size_, "logits: weight is not [vocab_size, width]");
-  append_linear(Domain::kLogits, View{kLogitsBuffer, 0, vocab_size_}, x, {{std::move(weight), 0}}, false);
+  append_linear(Domain::kLogits, View{kLogitsBuffer, 0, vocab_size_, Domain::kLogits}, x, {{std::move(weight), 0}}, false);
 }
 
 int64_t PhaseList::longest_input(InputKind kind) const {

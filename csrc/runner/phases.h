@@ -13,10 +13,13 @@
 
 namespace octavo {
 
-// Columns [offset, offset + width) of buffer number `buffer`.
+enum class Domain { kTokens, kLogits };  // one row per token of the step, or per wanted logit
+
+// Columns [offset, offset + width) of buffer number `buffer`. A buffer may serve both domains, one after the other.
 struct View {
   int buffer;
   int64_t offset, width;
+  Domain domain;
 };
 
 using WeightPtr = std::shared_ptr<const PackedWeight>;
@@ -52,7 +55,7 @@ struct AddRow {
   View out, a, b;
 };
 struct SelectRow {
-  View out, x;  // x has token rows, out has logits rows
+  View out, x;
 };
 // Converts a row of x to the form in which linears of one kind read it.
 struct PrepareRow {
@@ -61,8 +64,6 @@ struct PrepareRow {
 };
 using RowOp =
     std::variant<EmbedRow, RmsNormRow, RopeRow, WriteKvRow, GatedActivationRow, AddRow, SelectRow, PrepareRow>;
-
-enum class Domain { kTokens, kLogits };  // one row per token of the step, or per wanted logit
 
 struct RowPhase {
   Domain domain;
@@ -99,11 +100,6 @@ struct PlanShape {
   }
 };
 
-struct BufferSpec {
-  int64_t width;
-  Domain domain;
-};
-
 struct RotaryTable {
   std::vector<float> inv_freq;
   float attention_scaling;
@@ -117,7 +113,7 @@ struct KvPlace {
 // std::invalid_argument otherwise.
 class PhaseList {
  public:
-  PhaseList(std::vector<BufferSpec> buffers, std::vector<RotaryTable> ropes, int num_groups, int places_per_block,
+  PhaseList(std::vector<int64_t> buffer_widths, std::vector<RotaryTable> ropes, int num_groups, int places_per_block,
             int64_t vocab_size);
 
   void add_embed(View out, WeightPtr weight, float scale);
@@ -133,7 +129,7 @@ class PhaseList {
   void add_logits(View x, WeightPtr weight);
 
   const std::vector<Phase>& phases() const { return phases_; }
-  const std::vector<BufferSpec>& buffers() const { return buffers_; }
+  const std::vector<int64_t>& buffer_widths() const { return buffer_widths_; }
   const std::vector<RotaryTable>& ropes() const { return ropes_; }
   const std::vector<PlanShape>& plans() const { return plans_; }
   // Most KV heads and largest head of any layer: the shape of a place.
@@ -150,7 +146,7 @@ class PhaseList {
   void append_linear(Domain domain, View out, View x, std::vector<LinearPart> parts, bool accumulate);
   void check_place(int group, int place) const;
 
-  std::vector<BufferSpec> buffers_;
+  std::vector<int64_t> buffer_widths_;
   std::vector<RotaryTable> ropes_;
   int num_groups_, places_per_block_;
   int64_t vocab_size_;

@@ -32,7 +32,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       team_(team),
       kernels_(row_kernels(isa)),
       kv_shape_{program_.places_per_block(), program_.kv_place().kv_heads, program_.kv_place().head_dim, 0, kv_type},
-      buffers_(program_.buffers().size()),
+      buffers_(program_.buffer_widths().size()),
       scratch_(team.size()),
       cosines_(program_.ropes().size()),
       sines_(program_.ropes().size()),
@@ -91,6 +91,7 @@ void Runner::check(const StepView& step) const {
             "token id " + std::to_string(step.token_ids[row]) + " is outside the vocabulary");
   for (int64_t i = 0; i < step.num_logits; ++i)
     require(step.logits_rows[i] >= 0 && step.logits_rows[i] < step.num_tokens, "logits_rows names no row");
+  require(step.num_logits <= step.num_tokens, "logits_rows has more rows than the step");
   for (int64_t i = 0; i < 2 * step.num_copies; ++i)
     require(step.copies[i] >= 0 && step.copies[i] < kv_->num_blocks(), "copies names no block");
 }
@@ -104,7 +105,7 @@ float* Runner::at(const View& view, int64_t row) const {
 
 int64_t Runner::stride(const View& view) const {
   return view.buffer == kLogitsBuffer ? program_.vocab_size()
-                                      : round_up(program_.buffers()[view.buffer].width, kRowAlign);
+                                      : round_up(program_.buffer_widths()[view.buffer], kRowAlign);
 }
 
 int64_t Runner::arena_bytes() const {
@@ -117,29 +118,23 @@ int64_t Runner::arena_bytes() const {
 
 // Buffers grow to the largest step seen; memory that a step does not touch is not committed.
 void Runner::resize(const StepView& step) {
-  const bool more_tokens = step.num_tokens > token_capacity_, more_logits = step.num_logits > logits_capacity_;
-  if (!more_tokens && !more_logits) return;
-  if (more_tokens) token_capacity_ = round_up(step.num_tokens, 64);
-  if (more_logits) {
+  if (step.num_logits > logits_capacity_) {
     logits_capacity_ = round_up(step.num_logits, 8);
     logits_ = MappedMemory(logits_capacity_ * program_.vocab_size() * sizeof(float));
   }
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    const BufferSpec& spec = program_.buffers()[i];
-    if (spec.domain == Domain::kTokens ? !more_tokens : !more_logits) continue;
-    const int64_t rows = spec.domain == Domain::kTokens ? token_capacity_ : logits_capacity_;
-    buffers_[i] = MappedMemory(rows * round_up(spec.width, kRowAlign) * sizeof(float));
-  }
-  const int64_t rows = std::max(token_capacity_, logits_capacity_);
+  if (step.num_tokens <= token_capacity_) return;
+  token_capacity_ = round_up(step.num_tokens, 64);
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    buffers_[i] = MappedMemory(token_capacity_ * round_up(program_.buffer_widths()[i], kRowAlign) * sizeof(float));
   for (int kind = 0; kind < kNumInputKinds; ++kind) {
     const int64_t k = program_.longest_input(static_cast<InputKind>(kind));
-    if (k > 0) prepared_[kind] = MappedMemory(prepared_bytes(static_cast<InputKind>(kind), rows, k));
+    if (k > 0) prepared_[kind] = MappedMemory(prepared_bytes(static_cast<InputKind>(kind), token_capacity_, k));
   }
   int64_t scratch = 0;
   for (const Phase& phase : program_.phases())
     if (const auto* linear = std::get_if<LinearPhase>(&phase))
       for (const LinearPart& part : linear->parts)
-        scratch = std::max(scratch, scratch_bytes(isa_, *part.weight, rows));
+        scratch = std::max(scratch, scratch_bytes(isa_, *part.weight, token_capacity_));
   for (MappedMemory& memory : scratch_) memory = MappedMemory(scratch);
 }
 
@@ -289,7 +284,7 @@ void Runner::run_linear(const LinearPhase& phase, const StepView& step, int thre
     first += count;
     if (begin >= end) continue;
     const InputKind kind = input_kind(part.weight->format());
-    const View out{phase.out.buffer, part.column, part.weight->n()};
+    const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
     linear(isa_, *part.weight, prepared_[static_cast<int>(kind)].data(), rows, at(out, 0), stride(out),
            phase.accumulate, begin, end, scratch_[thread].data());
   }

@@ -10,8 +10,9 @@
 namespace octavo {
 namespace {
 
-// Below this a row is not worth sharing out.
-constexpr int64_t kSharedVocabulary = 32768;
+// Waking the team costs microseconds, and milliseconds where its cores are busy with other processes: fewer logits than
+// this in a call (or in a row that is to be shared out) are done sooner by the caller alone.
+constexpr int64_t kWorthATeam = 131072;
 
 float logprob(float logit, float peak, double log_sum) {
   const double value = (double{clean_logit(logit)} - double{peak}) - log_sum;
@@ -41,7 +42,11 @@ BatchSampler::BatchSampler(int64_t vocab_size, ThreadTeam& team, Isa isa)
 // Many rows: each thread takes whole ones. Few rows of a large vocabulary: all threads share the passes of each.
 template <class PerRow>
 void BatchSampler::for_rows(int64_t num_rows, PerRow&& per_row) {
-  if (team_.size() > 1 && num_rows < team_.size() && vocab_size_ >= kSharedVocabulary) {
+  if (team_.size() == 1 || num_rows * vocab_size_ < kWorthATeam) {
+    for (int64_t row = 0; row < num_rows; ++row) per_row(row, alone_, scratch_[0]);
+    return;
+  }
+  if (num_rows < team_.size() && vocab_size_ >= kWorthATeam) {
     team_.run([&](int thread) {
       if (thread != 0) return together_.help(thread);
       for (int64_t row = 0; row < num_rows; ++row) per_row(row, together_, scratch_[0]);
@@ -152,22 +157,30 @@ BatchSampler::Normaliser BatchSampler::normaliser(const float* logits, Vocabular
 
 void BatchSampler::report(const float* logits, const Normaliser& normaliser, int64_t index, int64_t top,
                           const SampledRows& out, const VectorOps& ops, Scratch& scratch) const {
+  scratch.top.clear();
+  if (top > 0) report_top(logits, normaliser, index, top, out, ops, scratch);
   const int32_t id = out.token_ids[index];
   if (id == kNoToken) {
     out.logprobs[index] = kLogprobFloor;
     out.ranks[index] = 0;
-  } else {
-    out.logprobs[index] = logprob(logits[id], normaliser.peak, normaliser.log_sum);
-    out.ranks[index] = 1 + static_cast<int32_t>(ops.count_greater(logits, vocab_size_, clean_logit(logits[id])));
+    return;
   }
-  if (top > 0) report_top(logits, normaliser, index, top, out, ops, scratch);
+  const float logit = clean_logit(logits[id]);
+  const auto& best = scratch.top;
+  int64_t better;
+  if (!best.empty() && logit >= best.back().first) {  // then whatever is better is in the list
+    better = std::count_if(best.begin(), best.end(), [&](const auto& entry) { return entry.first > logit; });
+  } else {
+    better = ops.count_greater(logits, vocab_size_, logit);
+  }
+  out.logprobs[index] = logprob(logit, normaliser.peak, normaliser.log_sum);
+  out.ranks[index] = 1 + static_cast<int32_t>(better);
 }
 
 // A short sorted list (descending, ties by id), and a scan that stops only at logits above its last one.
 void BatchSampler::report_top(const float* logits, const Normaliser& normaliser, int64_t index, int64_t top,
                               const SampledRows& out, const VectorOps& ops, Scratch& scratch) const {
   auto& best = scratch.top;
-  best.clear();
   const auto wanted = static_cast<size_t>(std::min(top, vocab_size_));
   for (int64_t i = 0; i < vocab_size_; ++i) {
     if (best.size() == wanted) i = ops.find_greater(logits, i, vocab_size_, best.back().first);

@@ -43,7 +43,7 @@ class BatchSampler {
     std::vector<float> weights, selection, masked;
     std::vector<int32_t> ids;
     std::vector<std::pair<int32_t, float>> undo;
-    std::vector<std::pair<float, int32_t>> top;
+    std::vector<std::pair<float, int32_t>> top;  // the most likely (logit, id) so far
   };
   struct Normaliser {
     float peak;

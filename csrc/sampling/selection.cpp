@@ -68,14 +68,36 @@ struct Search {
   }
 };
 
+// Whether few of the first weights are above `value`: a guess that saves time where it is right.
+bool looks_sparse(const VectorOps& ops, const float* weights, int64_t n, float value) {
+  constexpr int64_t kProbed = 2048;
+  const int64_t probed = std::min(n, kProbed);
+  return ops.count_greater(weights, probed, value) * 4 < probed;
+}
+
+// The candidates of a first cut over all weights: in scratch, between search.low and search.high. Negative where even
+// all positive weights do not suffice.
+int64_t first_candidates(Search& search, const float* weights, int64_t n, float* scratch) {
+  constexpr float kLikely = 5e-5f;
+  const VectorOps& ops = search.ops;
+  // A language model's distribution is steep: mostly a few hundred tokens hold all that is needed.
+  if (looks_sparse(ops, weights, n, kLikely)) {
+    const int64_t count = ops.extract(weights, n, kLikely, search.high, scratch);
+    if ((search.by_mass ? ops.mass(scratch, count) : count) >= search.needed) {
+      search.low = kLikely;
+      return count;
+    }
+  }
+  const float pivots[kPivots] = {0.5f, 0.2f, 0.06f, 0.02f, 4e-3f, 5e-4f, 2e-5f, 0.0f};
+  if (!search.narrow(weights, n, pivots, 0)) return -1;
+  return ops.extract(weights, n, search.low, search.high, scratch);
+}
+
 Cut find_cut(const VectorOps& ops, const float* weights, int64_t n, bool by_mass, int64_t needed, float* scratch) {
   Search search{ops, by_mass, needed};
-  if (n > kSortable) {
-    // A language model's distribution is steep: the first pivots are spaced by decades rather than evenly.
-    const float pivots[kPivots] = {0.5f, 0.2f, 0.06f, 0.02f, 4e-3f, 5e-4f, 2e-5f, 0.0f};
-    if (!search.narrow(weights, n, pivots, 0)) return {0.0f, 0};
-  }
-  int64_t count = ops.extract(weights, n, search.low, search.high, scratch);
+  int64_t count = n > kSortable ? first_candidates(search, weights, n, scratch)
+                                : ops.extract(weights, n, search.low, search.high, scratch);
+  if (count < 0) return {0.0f, 0};
   while (count > kSortable) {
     if (to_bits(search.high) - to_bits(search.low) == 1) {
       const int64_t each = search.amount(search.high), missing = needed - search.above;

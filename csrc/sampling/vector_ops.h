@@ -49,8 +49,8 @@ extern const VectorOps kVectorOpsAvx512;
 
 inline const VectorOps& vector_ops(Isa isa) { return isa == Isa::kAvx2 ? kVectorOpsAvx2 : kVectorOpsAvx512; }
 
-// One logit as the passes read it.
-inline float clean_logit(float x) {
+// One logit as the passes read it. Static: a copy compiled for one instruction set must not serve the others.
+static inline float clean_logit(float x) {
   constexpr float kMax = 3.40282346638528859811704183484516925e+38f;
   return x > kMax ? kMax : x == x ? x : -__builtin_inff();
 }

@@ -5,6 +5,17 @@
 namespace octavo {
 namespace {
 
+// For each byte of a mask: its set bits, ascending.
+struct SetLanes {
+  uint8_t lanes[256][8] = {};
+  constexpr SetLanes() {
+    for (int mask = 0; mask < 256; ++mask)
+      for (int lane = 0, place = 0; lane < 8; ++lane)
+        if ((mask >> lane) & 1) lanes[mask][place++] = static_cast<uint8_t>(lane);
+  }
+};
+constexpr SetLanes kSetLanes;
+
 struct Avx2 {
   static constexpr int kLanes = 8;
   using F = __m256;
@@ -70,18 +81,21 @@ struct Avx2 {
     return all[0] + all[1] + all[2] + all[3];
   }
 
+  // Whole registers are written (kPadding).
   static int compress(float* out, uint32_t kept, F v) {
-    alignas(32) float all[kLanes];
-    _mm256_store_ps(all, v);
-    int count = 0;
-    for (; kept; kept &= kept - 1) out[count++] = all[__builtin_ctz(kept)];
-    return count;
+    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(v, kept_lanes(kept)));
+    return __builtin_popcount(kept);
   }
-  static void compress_ids(int32_t* out, uint32_t kept, const int32_t* ids, int32_t base, int) {
-    for (; kept; kept &= kept - 1) {
-      const int32_t index = base + __builtin_ctz(kept);
-      *out++ = ids ? ids[index] : index;
+  static void compress_ids(int32_t* out, uint32_t kept, const int32_t* ids, int32_t base, int lanes) {
+    __m256i all = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(base));
+    if (ids && lanes == kLanes) {
+      all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids + base));
+    } else if (ids) {
+      alignas(32) int32_t some[kLanes] = {};
+      std::copy(ids + base, ids + base + lanes, some);
+      all = _mm256_load_si256(reinterpret_cast<const __m256i*>(some));
     }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permutevar8x32_epi32(all, kept_lanes(kept)));
   }
 
  private:
@@ -89,6 +103,9 @@ struct Avx2 {
   static __m256i to_int64(__m128 v) {
     const __m256d magic = _mm256_set1_pd(6755399441055744.0);  // 1.5 * 2^52
     return _mm256_sub_epi64(_mm256_castpd_si256(_mm256_add_pd(_mm256_cvtps_pd(v), magic)), _mm256_castpd_si256(magic));
+  }
+  static __m256i kept_lanes(uint32_t kept) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kSetLanes.lanes[kept])));
   }
 };
 

@@ -23,7 +23,8 @@ class BlockPool:
     The pool is elastic. Ids lie in segments of segment_blocks; a closed segment has no memory behind it.
     allocate() takes the lowest segment that has a free block, so that high segments drain; then it opens the
     next closed segment; only when all are open does it evict a cached block. A segment whose blocks are all
-    free can be closed again."""
+    free can be closed again.
+    """
 
     def __init__(self, num_blocks: int, segment_blocks: int = 64) -> None:
         if num_blocks < 1 or segment_blocks < 1:

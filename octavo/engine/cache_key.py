@@ -4,7 +4,8 @@
     block digest = hash(parent digest, tokens of the block)
 
 Every field says its name, its type and its length, so that no salt can imitate an adapter and no two lists of
-fields have the same bytes."""
+fields have the same bytes.
+"""
 
 from __future__ import annotations
 

@@ -169,7 +169,8 @@ class Engine:
         if blocks(max_len) > total:
             raise ValueError(
                 f"request {request.request_id!r} needs up to {blocks(max_len)} blocks of "
-                f"{self.config.block_size} tokens ({num_prompt} prompt tokens, length up to {max_len}, n={n}): the pool has {total}"
+                f"{self.config.block_size} tokens (prompt {num_prompt}, length up to {max_len}, n={n}): "
+                f"the pool has {total}"
             )
         return max_len
 
@@ -274,7 +275,7 @@ class Engine:
             reason,
             stop_reason,
             request.num_cached_tokens,
-            request.prompt_logprobs if length == request.num_prompt_tokens + 1 else None,
+            request.prompt_logprobs if request.prompt_logprobs and sequence.num_output_tokens == 1 else None,
         )
         if reason is not None:
             self._finish(sequence, reason)

@@ -33,7 +33,8 @@ class KVCacheManager:
     even be handed out again within the same step: it is read before any of that step's writes.
 
     A hit is a multiple of block_size and leaves at least one token to compute: a prompt of exactly k cached
-    blocks recomputes its last block."""
+    blocks recomputes its last block.
+    """
 
     def __init__(
         self,
@@ -215,7 +216,8 @@ class KVCacheManager:
         """Maps private blocks for positions num_computed_tokens to end - 1: all of them, or none and False.
 
         Blocks that have fallen behind a window are released first; a shared tail block becomes a private
-        copy."""
+        copy.
+        """
         pool, counts = self.pool, self.pool.ref_counts
         self._release_behind_windows(sequence)
         length = -(-end // self.block_size)
@@ -243,7 +245,8 @@ class KVCacheManager:
 
         Their KV is computed, or will be in the step that is being planned if no block of it is then partly
         filled. Raises ValueError where the child would see blocks that the parent has released behind a
-        window."""
+        window.
+        """
         size = self.block_size
         length = -(-num_tokens // size)
         if child.tables:

@@ -9,7 +9,8 @@ class PrefixNode:
     """One full block's worth of tokens after the tokens of its parent: content, wherever its KV may lie.
 
     Two nodes with the same content never exist at once, so a parent compares by identity: a match of this
-    node's tokens below a matched parent is a match of the whole prefix, whatever the hash says."""
+    node's tokens below a matched parent is a match of the whole prefix, whatever the hash says.
+    """
 
     __slots__ = ("blocks", "digest", "parent", "tokens", "uses")
 

@@ -95,7 +95,8 @@ class Request:
     """One prompt and what to do with it; the engine adds its sequences.
 
     The sequences of a request share one prefill. `active` ones hold block tables, `pending` ones do not yet
-    (or not any more); finished ones are in neither."""
+    (or not any more); finished ones are in neither.
+    """
 
     __slots__ = (
         "active",
@@ -132,6 +133,7 @@ class Request:
         """Number in order of arrival"""
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []
+        """All n of them; empty before it is added and after it has finished"""
         self.active: list[Sequence] = []
         self.pending: list[Sequence] = []
         self.num_preemptions = 0

@@ -11,11 +11,13 @@ from octavo.engine.request import Request, RequestStatus, Sequence
 class StepPlan:
     """What one step computes: counts[i] tokens of sequences[i], from its num_computed_tokens on."""
 
-    __slots__ = ("counts", "rows_left", "sequences", "tokens_left")
+    __slots__ = ("counts", "only_last_tokens", "rows_left", "sequences", "tokens_left")
 
     def __init__(self, tokens: int, rows: int) -> None:
         self.sequences: list[Sequence] = []
         self.counts: list[int] = []
+        self.only_last_tokens = True
+        """Every sequence computes the one token that it sampled last, and samples from it"""
         self.tokens_left = tokens
         self.rows_left = rows
         """Rows whose logits may still be asked for"""
@@ -31,13 +33,17 @@ class StepPlan:
         return count
 
     def add(self, sequence: Sequence, count: int) -> None:
+        request = sequence.request
         self.sequences.append(sequence)
         self.counts.append(count)
         self.tokens_left -= count
-        if sequence.request.scores_prompt:
+        if request.prompt_logprobs is not None and request.scores_prompt:
             self.rows_left -= count
+            self.only_last_tokens = False
         elif sequence.num_computed_tokens + count == len(sequence.token_ids):
             self.rows_left -= 1
+        if count != 1 or request.pending:
+            self.only_last_tokens = False
 
     def cut(self, length: int) -> None:
         """Takes back all but the first `length` entries. Rows stay spent: this step asks for a few less."""
@@ -49,7 +55,8 @@ class Scheduler:
     """Shares steps out over requests, in order of arrival.
 
     `running` requests hold blocks and are ordered by arrival; `waiting` ones hold none, and every one of them
-    arrived after every running one, but for a request whose leader was finished from outside."""
+    arrived after every running one, but for a request whose leader was finished from outside.
+    """
 
     def __init__(
         self,
@@ -78,7 +85,8 @@ class Scheduler:
         is a budget of tokens shared out. Running requests come first, the oldest before the others, each as
         far as the budget goes; where blocks run out, the youngest running request is preempted, so the oldest
         always advances. What is left of the budget admits waiting requests, first come, first served, unless
-        blocks have run out."""
+        blocks have run out.
+        """
         plan = StepPlan(self.max_num_batched_tokens, self.max_logits_rows)
         preemptions = self.num_preemptions
         position = 0
@@ -95,6 +103,7 @@ class Scheduler:
         for sequence in request.active:  # grows where siblings fork
             count = len(sequence.token_ids) - sequence.num_computed_tokens
             if count != 1 or not plan.rows_left or not plan.tokens_left:
+                plan.only_last_tokens = False
                 count = plan.chunk(sequence)
                 if count <= 0:
                     continue
@@ -149,7 +158,8 @@ class Scheduler:
         available.
 
         The need is that of all known tokens, beside what is promised to running requests: who is admitted is
-        not preempted at once."""
+        not preempted at once.
+        """
         leader = request.pending[0]
         hit = self.manager.match(leader, self._hit_limit(request))
         if promised + self.manager.blocks_to_admit(request, hit) > self.manager.pool.num_available:
@@ -225,7 +235,8 @@ class Scheduler:
         """Takes all blocks of a running request and puts it in front of the queue.
 
         Its sealed blocks stay in the prefix cache until others need them. It resumes with the same output:
-        sampling depends on positions alone, so there is nothing but KV to compute again."""
+        sampling depends on positions alone, so there is nothing but KV to compute again.
+        """
         self._take_from_running(request)
         for sequence in reversed(request.active):
             self.manager.release(sequence)
@@ -280,6 +291,7 @@ class Scheduler:
         elif request.status is RequestStatus.RUNNING:
             self._take_from_running(request)
         request.status = RequestStatus.FINISHED
+        request.sequences = []  # they refer to it: without this cycle both go at once, not at the next collection
 
     def _take_from_running(self, request: Request) -> None:
         if self.running[-1] is request:

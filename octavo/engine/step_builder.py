@@ -52,18 +52,12 @@ class StepBuilder:
         """The step of a plan that has at least one entry. Takes the planned copies."""
         sequences = plan.sequences
         starts = [sequence.num_computed_tokens for sequence in sequences]
-        one_each = len(sequences) == sum(plan.counts)
-        if one_each and all(
-            len(sequence.token_ids) == start + 1
-            and not sequence.request.pending
-            and not sequence.request.scores_prompt
-            for sequence, start in zip(sequences, starts, strict=True)
-        ):
+        if plan.only_last_tokens:
             return self._build_decode(sequences, starts)
         return self._build_mixed(plan, starts)
 
     def _build_decode(self, sequences: list[Sequence], starts: list[int]) -> BuiltStep:
-        """One token each, all sampled."""
+        """One token each, the last one, and all sampled."""
         positions = np.array(starts, np.int32)
         count = len(sequences)
         step = Step(

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from octavo.loaders.gguf import GgufFile, read_gguf
 from octavo.loaders.gguf_config import gguf_model_config
 from octavo.loaders.gguf_names import canonical_name, rotary_row_order
-from octavo.loaders.safetensors import open_directory
 from octavo.loaders.tensor_source import CheckpointError, TensorSource
 from octavo.models.model_config import ModelConfig
 
@@ -69,6 +68,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """
     path = Path(path)
     if path.is_dir():
+        # Imported here: a GGUF file, the usual case, starts without the cost of these modules.
+        from octavo.loaders.safetensors import open_directory
+
         directory = open_directory(path)
         return Checkpoint(path, directory.config, directory.tensors, path, directory.headers)
     if path.suffix == ".safetensors":

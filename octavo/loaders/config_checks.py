@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 from octavo.loaders.tensor_source import CheckpointError
 from octavo.models.model_config import ModelConfig
@@ -66,3 +66,20 @@ def windows(window: int | None, layers: list[bool]) -> tuple[int | None, tuple[b
     if window is None or not any(layers):
         return None, ()
     return window, tuple(layers)
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether `value`, from a document that nothing is known about, is a number (no bool) that a float can
+    hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
+
+
+def shown(value: object) -> str:
+    """`value` as an error message shows it: at most 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

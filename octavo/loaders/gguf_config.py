@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import isfinite, log
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
-from octavo.loaders.config_checks import MAX_LAYERS, check_config, windows
+from octavo.loaders.config_checks import MAX_LAYERS, check_config, is_finite_number, shown, windows
 from octavo.loaders.gguf import GgufFile
 from octavo.loaders.gguf_metadata import StringArray, Value
 from octavo.loaders.rope_scaling import normalize_rope
@@ -63,7 +63,7 @@ class _Keys:
                 raise self.fail(name, "differs from layer to layer, which is not supported")
             return int(value[0])
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.fail(name, f"is {_shown(value)}, it must be an integer")
+            raise self.fail(name, f"is {shown(value)}, it must be an integer")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -74,9 +74,9 @@ class _Keys:
             if default is None:
                 raise self.fail(name, "is missing")
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise self.fail(name, f"is {_shown(value)}, it must be a finite number")
-        return float(value)
+        if not is_finite_number(value):
+            raise self.fail(name, f"is {shown(value)}, it must be a finite number")
+        return float(cast(float, value))
 
     def token(self, key: str) -> int | None:
         """A token id under tokenizer.ggml, if it is there."""
@@ -84,7 +84,7 @@ class _Keys:
         if value is None or (isinstance(value, int) and value == _NO_TOKEN):
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.fail(f"tokenizer.ggml.{key}", f"is {_shown(value)}, it must be an integer")
+            raise self.fail(f"tokenizer.ggml.{key}", f"is {shown(value)}, it must be an integer")
         return value
 
 
@@ -95,7 +95,7 @@ def gguf_model_config(file: GgufFile) -> ModelConfig:
     for key in _UNSUPPORTED:
         value = keys.raw(key)
         if value is not None and not (isinstance(value, int | float) and value == 0):
-            raise keys.fail(f"{architecture}.{key}", f"is {_shown(value)}, which is not supported")
+            raise keys.fail(f"{architecture}.{key}", f"is {shown(value)}, which is not supported")
     if (causal := keys.raw("attention.causal")) is not None and causal is not True:
         raise keys.fail(f"{architecture}.attention.causal", "is not true, only causal models are supported")
     heads = keys.integer("attention.head_count")
@@ -137,11 +137,6 @@ def gguf_model_config(file: GgufFile) -> ModelConfig:
     return check_config(config, file.path)
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _architecture(file: GgufFile) -> str:
     _expect(file, "general.architecture", None, ARCHITECTURES)
     _expect(file, "general.type", "model", ("model",))
@@ -153,8 +148,7 @@ def _expect(file: GgufFile, key: str, default: str | int | None, allowed: tuple[
     value = file.metadata.get(key, default)
     if not isinstance(value, str | int) or value not in allowed:
         raise CheckpointError(
-            f"{file.path}: metadata key {key!r}: is {_shown(value)}, "
-            f"supported: {', '.join(map(str, allowed))}"
+            f"{file.path}: metadata key {key!r}: is {shown(value)}, supported: {', '.join(map(str, allowed))}"
         )
 
 
@@ -225,7 +219,7 @@ def _rope_scaling(file: GgufFile, keys: _Keys, head_dim: int) -> dict[str, Any] 
     where = f"{file.path}: metadata key rope.scaling"
     rope_type = keys.raw("rope.scaling.type")
     if rope_type is not None and not isinstance(rope_type, str):
-        raise CheckpointError(f"{where}.type: is {_shown(rope_type)}, it must be a string")
+        raise CheckpointError(f"{where}.type: is {shown(rope_type)}, it must be a string")
     linear = keys.number("rope.scale_linear", 1.0)
     factor = keys.number("rope.scaling.factor", linear)
     if rope_type is None:

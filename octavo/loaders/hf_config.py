@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from octavo.loaders.config_checks import MAX_LAYERS, check_config, windows
+from octavo.loaders.config_checks import MAX_LAYERS, check_config, is_finite_number, shown, windows
 from octavo.loaders.rope_scaling import normalize_rope
 from octavo.loaders.tensor_source import CheckpointError
 from octavo.models.model_config import ModelConfig
@@ -37,12 +36,14 @@ _MODEL_TYPES: Final = {
 }
 # What transformers takes for an absent key, where that is more than "the usual".
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
-    "llama": {"vocab_size": 32000, "max_position_embeddings": 2048},
+    "llama": {"vocab_size": 32000, "max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2},
     "mistral": {
         "vocab_size": 32000,
         "max_position_embeddings": 131072,
         "num_key_value_heads": 8,
         "sliding_window": 4096,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
     },
     "qwen2": {
         "vocab_size": 151936,
@@ -119,15 +120,15 @@ class _Fields:
         if value is None:
             value = default
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.fail(key, f"is {_shown(value)}, it must be an integer")
+            raise self.fail(key, f"is {shown(value)}, it must be an integer")
         return value
 
     def number(self, key: str, default: float) -> float:
         value = self.get(key)
         if value is None:
             value = default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-            raise self.fail(key, f"is {_shown(value)}, it must be a finite number")
+        if not is_finite_number(value):
+            raise self.fail(key, f"is {shown(value)}, it must be a finite number")
         return float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -135,7 +136,7 @@ class _Fields:
         if value is None:
             value = default
         if not isinstance(value, bool):
-            raise self.fail(key, f"is {_shown(value)}, it must be true or false")
+            raise self.fail(key, f"is {shown(value)}, it must be true or false")
         return value
 
     def tokens(self, key: str) -> tuple[int, ...]:
@@ -143,7 +144,7 @@ class _Fields:
         value = self.get(key)
         ids = [] if value is None else value if isinstance(value, list) else [value]
         if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
-            raise self.fail(key, f"is {_shown(value)}, it must be a token id or a list of them")
+            raise self.fail(key, f"is {shown(value)}, it must be a token id or a list of them")
         return tuple(ids)
 
 
@@ -161,7 +162,7 @@ def hf_model_config(
     for source in (document, text):
         for key, neutral in _NEUTRAL.items():
             if key in source and source[key] not in neutral:
-                raise fields.fail(key, f"is {_shown(source[key])}, which is not supported")
+                raise fields.fail(key, f"is {shown(source[key])}, which is not supported")
     layers = fields.integer("num_hidden_layers")
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
@@ -203,18 +204,6 @@ def hf_model_config(
     return check_config(config, where), True if tied is None and family == "gemma3" else tied
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _is_finite(value: int | float) -> bool:
-    try:
-        return isfinite(value)
-    except OverflowError:  # an integer beyond the floats
-        return False
-
-
 def _family(document: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, Any]]:
     """The recipe's name, and the object that describes the language model."""
     architectures = document.get("architectures")
@@ -226,8 +215,8 @@ def _family(document: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str,
         family = None
     if family is None:
         raise CheckpointError(
-            f"{where}: architectures is {_shown(architectures)} and model_type "
-            f"{_shown(document.get('model_type'))}; supported: {', '.join(_FAMILIES)}"
+            f"{where}: architectures is {shown(architectures)} and model_type "
+            f"{shown(document.get('model_type'))}; supported: {', '.join(_FAMILIES)}"
         )
     text = (
         document.get("text_config", document)
@@ -235,7 +224,7 @@ def _family(document: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str,
         else document
     )
     if not isinstance(text, dict):
-        raise CheckpointError(f"{where}: text_config: is {_shown(text)}, it must be an object")
+        raise CheckpointError(f"{where}: text_config: is {shown(text)}, it must be an object")
     return family, text
 
 
@@ -254,7 +243,7 @@ def _activation(fields: _Fields, family: str) -> str:
     value = fields.get(key)
     activation = _ACTIVATIONS.get(str(default if value is None else value))
     if activation is None:
-        raise fields.fail(key, f"is {_shown(value)}, supported: {', '.join(_ACTIVATIONS)}")
+        raise fields.fail(key, f"is {shown(value)}, supported: {', '.join(_ACTIVATIONS)}")
     return activation
 
 
@@ -271,33 +260,47 @@ def _attention_biases(fields: _Fields, family: str) -> tuple[bool, bool]:
 def _layer_windows(fields: _Fields, family: str, layers: int) -> tuple[int | None, tuple[bool, ...]]:
     if family == "llama":
         return None, ()
-    if family in ("qwen2", "qwen3") and not fields.flag("use_sliding_window"):
-        return None, ()
     window = None if fields.get("sliding_window") is None else fields.integer("sliding_window")
-    if family == "mistral":
-        return windows(window, [True] * layers)
+    if family in ("qwen2", "qwen3") and not fields.flag("use_sliding_window"):
+        window = None
+    usual = _usual_windows(fields, family, layers, window)
+    flags = _layer_types(fields, layers) or usual
+    if family == "mistral" and flags != usual:
+        raise fields.fail("layer_types", "differ from layer to layer, which a Mistral's do not")
+    if window is None and any(flags):
+        raise fields.fail("layer_types", "use a sliding window, but there is none")
+    return windows(window, flags)
+
+
+def _layer_types(fields: _Fields, layers: int) -> list[bool] | None:
+    """Per layer whether it uses the window, as layer_types says; None where it says nothing."""
     types = fields.get("layer_types")
-    if types is not None:
-        known = {"sliding_attention": True, "full_attention": False}
-        if not isinstance(types, list) or not all(isinstance(kind, str) and kind in known for kind in types):
-            raise fields.fail("layer_types", f"is {_shown(types)}, it must list {' and '.join(known)}")
-        if len(types) != layers:
-            raise fields.fail("layer_types", f"has {len(types)} elements for {layers} layers")
-        flags = [known[kind] for kind in types]
-    elif family == "gemma3":
+    if types is None:
+        return None
+    known = {"sliding_attention": True, "full_attention": False}
+    if not isinstance(types, list) or not all(isinstance(kind, str) and kind in known for kind in types):
+        raise fields.fail("layer_types", f"is {shown(types)}, it must list {' and '.join(known)}")
+    if len(types) != layers:
+        raise fields.fail("layer_types", f"has {len(types)} elements for {layers} layers")
+    return [known[kind] for kind in types]
+
+
+def _usual_windows(fields: _Fields, family: str, layers: int, window: int | None) -> list[bool]:
+    """Per layer whether it uses the window, where layer_types does not say."""
+    if window is None and family != "gemma3":
+        return [False] * layers
+    if family == "mistral":
+        return [True] * layers
+    if family == "gemma3":
         pattern = (
             "sliding_window_pattern" if fields.get("sliding_window_pattern") else "_sliding_window_pattern"
         )
         period = fields.integer(pattern, 6)
         if period < 1:
             raise fields.fail(pattern, f"is {period}, it must be at least 1")
-        flags = [(layer + 1) % period != 0 for layer in range(layers)]
-    else:
-        first = fields.integer("max_window_layers")
-        flags = [layer >= first for layer in range(layers)]
-    if window is None and any(flags):
-        raise fields.fail("sliding_window", "is missing, but layers use it")
-    return windows(window, flags)
+        return [(layer + 1) % period != 0 for layer in range(layers)]
+    first = fields.integer("max_window_layers")
+    return [layer >= first for layer in range(layers)]
 
 
 def _rope(fields: _Fields, family: str) -> tuple[float, dict[str, Any] | None, float | None]:
@@ -336,8 +339,10 @@ def _theta(fields: _Fields, parameters: Mapping[str, Any], default: float) -> fl
 
 
 def _special_tokens(fields: _Fields, generation: Mapping[str, Any]) -> tuple[int | None, tuple[int, ...]]:
-    """The begin token, and the end tokens of both files, config.json's first."""
+    """The begin token, and the end tokens of both files, config.json's first; the family's where both are
+    silent."""
+    said = _Fields(fields.document, {}, fields.where)
     generated = _Fields(generation, {}, fields.where.with_name("generation_config.json"))
-    bos = fields.tokens("bos_token_id") or generated.tokens("bos_token_id")
-    eos = dict.fromkeys(fields.tokens("eos_token_id") + generated.tokens("eos_token_id"))
-    return (bos[0] if bos else None), tuple(eos)
+    bos = said.tokens("bos_token_id") or generated.tokens("bos_token_id") or fields.tokens("bos_token_id")
+    eos = said.tokens("eos_token_id") + generated.tokens("eos_token_id") or fields.tokens("eos_token_id")
+    return (bos[0] if bos else None), tuple(dict.fromkeys(eos))

@@ -9,7 +9,6 @@ Something in the cache is used without any network access.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -37,10 +36,7 @@ def resolve_model(name_or_path: str | Path, home: Path | None = None, progress: 
         return name_or_path
     if name_or_path in ALIASES:
         return pull(name_or_path, home, progress)
-    path = Path(name_or_path).expanduser()
-    if _exists(path):
-        return path
-    return pull(name_or_path, home, progress)
+    return _existing(name_or_path) or pull(name_or_path, home, progress)
 
 
 def pull(name: str, home: Path | None = None, progress: bool = True) -> Path:
@@ -53,6 +49,8 @@ def pull(name: str, home: Path | None = None, progress: bool = True) -> Path:
         return _pull_alias(alias, models, progress)
     match = _HUB_NAME.fullmatch(name)
     if match is None or (name.endswith(".gguf") and not match["file"]):
+        from difflib import get_close_matches  # only an error needs it
+
         close = get_close_matches(name, ALIASES)
         hint = (
             f"did you mean {close[0]}?" if close else f"names are {', '.join(ALIASES)}, and owner/repository"
@@ -61,11 +59,16 @@ def pull(name: str, home: Path | None = None, progress: bool = True) -> Path:
     return _pull_repository(f"{match['owner']}/{match['name']}", match["file"], models, progress)
 
 
-def _exists(path: Path) -> bool:
+def _existing(name: str) -> Path | None:
     try:
-        return path.exists()
-    except (OSError, ValueError):  # a name too long, or with a null character, is no path
-        return False
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # too long, with a null character, of an unknown user: no path
+        return None
 
 
 def _pull_alias(alias: Alias, models: Path, progress: bool) -> Path:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, Final
 
+from octavo.loaders.config_checks import is_finite_number, shown
 from octavo.loaders.tensor_source import CheckpointError
 
 # rope type -> (keys that it needs, keys that it may have). Anything else changes the model in a way unknown
@@ -45,7 +45,7 @@ def normalize_rope(parameters: Mapping[str, Any] | None, where: object) -> dict[
     if parameters is None:
         return None
     if not isinstance(parameters, Mapping):
-        raise CheckpointError(f"{where}: is {parameters!r}, it must be an object or null")
+        raise CheckpointError(f"{where}: is {shown(parameters)}, it must be an object or null")
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     given = {key: value for key, value in parameters.items() if key not in _NOT_SCALING and value is not None}
     if given.pop("partial_rotary_factor", 1) != 1:
@@ -56,7 +56,7 @@ def normalize_rope(parameters: Mapping[str, Any] | None, where: object) -> dict[
         return None
     if not isinstance(rope_type, str) or (rope_type not in _KEYS and rope_type != "default"):
         raise CheckpointError(
-            f"{where}: rope type {rope_type!r} is unknown; known: default, {', '.join(_KEYS)}"
+            f"{where}: rope type {shown(rope_type)} is unknown; known: default, {', '.join(_KEYS)}"
         )
     needed, optional = _KEYS.get(rope_type, (frozenset(), frozenset()))
     if missing := sorted(needed - given.keys()):
@@ -78,8 +78,8 @@ def _check_value(key: str, value: Any, where: object) -> None:
         if not isinstance(value, bool):
             raise CheckpointError(f"{where}: {key} is {value!r}, it must be true or false")
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise CheckpointError(f"{where}: {key} is {value!r}, it must be a number")
+    if not is_finite_number(value):
+        raise CheckpointError(f"{where}: {key} is {shown(value)}, it must be a finite number")
     least = 1 if key in ("factor", "original_max_position_embeddings") else 0
     if value < least or (value == 0 and key not in ("mscale", "mscale_all_dim")):
         raise CheckpointError(

@@ -74,6 +74,9 @@ class SamplingState:
 
     @allowed_mask.setter
     def allowed_mask(self, mask: npt.NDArray[np.uint32] | None) -> None:
+        if mask is not None and not _is_mask(mask):
+            shown = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+            raise ValueError(f"allowed_mask is {shown}, must be a contiguous 1-d uint32 array")
         self._allowed_mask = mask
         if self._native is not None:
             self._native.set_allowed_mask(mask)
@@ -117,6 +120,15 @@ class SamplingState:
             np.fromiter(counts.keys(), np.int32, len(counts)),
             np.fromiter(counts.values(), np.int32, len(counts)),
         )
+
+
+def _is_mask(mask: object) -> bool:
+    return (
+        isinstance(mask, np.ndarray)
+        and mask.dtype == np.uint32
+        and mask.ndim == 1
+        and mask.flags.c_contiguous
+    )
 
 
 def inverse_temperature(params: SamplingParams) -> float:

@@ -1,4 +1,4 @@
-"""Native paged attention against a float64 oracle that knows no blocks, on every instruction set of this machine."""
+"""Native paged attention against a float64 oracle that knows no blocks, on every instruction set at hand."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ class Batch:
 
     def slots(self, table: Int32Array, length: int) -> Int32Array:
         positions = np.arange(length)
-        return (table[positions // self.block_size] * self.block_size + positions % self.block_size).astype(np.int32)
+        block, offset = np.divmod(positions, self.block_size)
+        return (table[block] * self.block_size + offset).astype(np.int32)
 
     def fill(self, value: float) -> None:
         slots = np.arange(self.cache.num_blocks * self.block_size, dtype=np.int32)

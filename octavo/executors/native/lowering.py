@@ -38,9 +38,8 @@ def lower(program: Program, pack: PackWeight, read_vector: ReadVector) -> PhaseL
     from octavo import _native
 
     ropes = list(dict.fromkeys(op.rope for op in program.operations if isinstance(op, ApplyRope)))
-    logits_buffers = {buffer for buffer in _logits_buffers(program.operations)}
     phases = _native.make_phase_list(
-        buffers=[(width, i in logits_buffers) for i, width in enumerate(program.buffer_widths)],
+        buffer_widths=list(program.buffer_widths),
         ropes=[(list(rope.inv_freq), rope.attention_scaling) for rope in ropes],
         num_groups=len(program.kv_groups),
         places_per_block=program.layers_per_group,
@@ -51,14 +50,8 @@ def lower(program: Program, pack: PackWeight, read_vector: ReadVector) -> PhaseL
     return phases
 
 
-def _logits_buffers(operations: tuple[Operation, ...]) -> set[int]:
-    """Buffers with a row per wanted logit: whatever is written after the rows are selected."""
-    outs = (op.out for op in operations if isinstance(op, (SelectRows, RmsNorm, Linear, GatedActivation, Add)))
-    return {out.buffer for out in outs if out.rows == "logits"}
-
-
-def _view(value: Value) -> tuple[int, int, int]:
-    return value.buffer, value.offset, value.width
+def _view(value: Value) -> tuple[int, int, int, bool]:
+    return value.buffer, value.offset, value.width, value.rows == "logits"
 
 
 def _lower_one(

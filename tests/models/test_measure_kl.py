@@ -1,0 +1,48 @@
+"""scripts/measure_kl.py measures nothing between equals, and something between others."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.weights import checkpoint_of, random_checkpoint, small_config
+
+from octavo.executors.reference import ReferenceExecutor
+from octavo.models.registry import build_program
+
+
+@pytest.fixture(scope="module")
+def measure_kl():
+    path = Path(__file__).parents[2] / "scripts" / "measure_kl.py"
+    spec = importlib.util.spec_from_file_location("measure_kl", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["measure_kl"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["measure_kl"]
+
+
+def test_divergence_of_a_disturbed_model(measure_kl):
+    config = small_config(family="mistral", sliding_window=20)
+    program = build_program(config)
+    checkpoint = random_checkpoint(program)
+    disturbed = {name: tensor.array.copy() for name, tensor in checkpoint.tensors.items()}
+    disturbed["lm_head.weight"] *= np.float32(1.5)
+    tokens = np.random.default_rng(0).integers(0, 64, 100).tolist()
+    baseline = ReferenceExecutor(program, checkpoint)
+    same = measure_kl.measure(ReferenceExecutor(program, checkpoint), baseline, program, tokens, chunk=32)
+    assert len(same.kl) == len(same.same_top) == 100
+    assert np.abs(same.kl).max() < 1e-9
+    assert same.same_top.all()
+    other = ReferenceExecutor(program, checkpoint_of(disturbed))
+    different = measure_kl.measure(other, baseline, program, tokens, chunk=32)
+    # Logits half as large again: another distribution with the same order.
+    assert different.kl.min() > 0
+    assert different.same_top.all()
+
+
+def test_unknown_executor_is_refused(measure_kl):
+    program = build_program(small_config())
+    with pytest.raises(ValueError, match="executor is 'torch'"):
+        measure_kl.make_executor("torch", program, random_checkpoint(program), 1)
