@@ -102,7 +102,7 @@ def _assemble(
         executor=executor,
         sampler=Sampler(
             program.vocab_size,
-            getattr(executor, "thread_team", None),
+            getattr(executor, "team", None),
             instruction_set=options.instruction_set or "",
         ),
         program=program,
