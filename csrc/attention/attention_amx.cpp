@@ -31,9 +31,14 @@ struct Bf16Weights {
     p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(p, score);
   }
-  static void store(float* row, int at, const __m512* weights) {
+  static constexpr int kSums = 1;
+  static void clear(float* row, int at) { std::memset(reinterpret_cast<char*>(row) + at * 2, 0, 64); }
+  // The sum is that of the rounded weights, so that they make a true average of V.
+  static void store(float* row, int at, const __m512* weights, __m512* sums) {
     const __m512bh packed = _mm512_cvtne2ps_pbh(weights[1], weights[0]);
     std::memcpy(reinterpret_cast<char*>(row) + at * 2, &packed, sizeof packed);
+    const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+    sums[0] = _mm512_dpbf16_ps(sums[0], packed, ones);
   }
 };
 

@@ -43,13 +43,21 @@ inline typename Simd::Vec exp2_lanes(typename Simd::Vec x) {
   return Simd::mul(p, Simd::exponent(shifted));
 }
 
-// float32 weights in the place of the scores.
+// How weights are kept. weigh: 2^score; store: the weights of the tile at `at`, added to kSums sums in an order that
+// depends on the position only; clear: a tile of zeros. This one: float32 weights in the place of the scores.
 template <class SimdType>
 struct FloatWeights {
   using Simd = SimdType;
+  static constexpr int kVectors = kKvTile / Simd::kWidth, kSums = kVectors;
   static typename Simd::Vec weigh(typename Simd::Vec score) { return exp2_lanes<Simd>(score); }
-  static void store(float* row, int at, const typename Simd::Vec* weights) {
-    for (int i = 0; i < kKvTile / Simd::kWidth; ++i) Simd::store(row + at + i * Simd::kWidth, weights[i]);
+  static void clear(float* row, int at) {
+    for (int i = 0; i < kVectors; ++i) Simd::store(row + at + i * Simd::kWidth, Simd::zero());
+  }
+  static void store(float* row, int at, const typename Simd::Vec* weights, typename Simd::Vec* sums) {
+    for (int i = 0; i < kVectors; ++i) {
+      sums[i] = Simd::add(sums[i], weights[i]);
+      Simd::store(row + at + i * Simd::kWidth, weights[i]);
+    }
   }
 };
 
@@ -64,9 +72,8 @@ inline void weigh_tile(float* row, int at, typename Weights::Simd::Vec max, int 
     weights[i] = Weights::weigh(Simd::sub(Simd::load(row + first), max));
     // A replaced score, not a factor 0: what lies in an unseen slot may be NaN.
     if (kMasked) weights[i] = Simd::where(Simd::lanes(begin - first, end - first), weights[i], Simd::zero());
-    sums[i] = Simd::add(sums[i], weights[i]);
   }
-  Weights::store(row, at, weights);
+  Weights::store(row, at, weights, sums);
 }
 
 // What one row sees of tiles [lo, hi) of a partition: positions [begin, end), relative to the partition.
@@ -99,13 +106,12 @@ inline float row_max(const float* row, Sight sight) {
 template <class Weights>
 inline float weigh_row(float* row, int lo, int hi, Sight sight, float highest) {
   using Simd = typename Weights::Simd;
-  constexpr int kVectors = kKvTile / Simd::kWidth;
   const int begin = sight.begin, end = sight.end;
-  typename Simd::Vec sums[kVectors], zeros[kVectors];
-  for (int i = 0; i < kVectors; ++i) sums[i] = zeros[i] = Simd::zero();
+  typename Simd::Vec sums[Weights::kSums];
+  for (auto& sum : sums) sum = Simd::zero();
   const typename Simd::Vec max = Simd::set(highest);
   int at = lo;
-  for (; at + kKvTile <= begin && at < hi; at += kKvTile) Weights::store(row, at, zeros);
+  for (; at + kKvTile <= begin && at < hi; at += kKvTile) Weights::clear(row, at);
   if (at < begin && at < end) {
     weigh_tile<Weights, true>(row, at, max, begin, end, sums);
     at += kKvTile;
@@ -115,9 +121,9 @@ inline float weigh_row(float* row, int lo, int hi, Sight sight, float highest) {
     weigh_tile<Weights, true>(row, at, max, begin, end, sums);
     at += kKvTile;
   }
-  for (; at < hi; at += kKvTile) Weights::store(row, at, zeros);
+  for (; at < hi; at += kKvTile) Weights::clear(row, at);
   typename Simd::Vec sum = sums[0];
-  for (int i = 1; i < kVectors; ++i) sum = Simd::add(sum, sums[i]);
+  for (int i = 1; i < Weights::kSums; ++i) sum = Simd::add(sum, sums[i]);
   return Simd::total(sum);
 }
 
