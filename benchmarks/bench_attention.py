@@ -2,9 +2,9 @@
 
     python benchmarks/bench_attention.py [--threads 2] [--isa amx] [--dtype bfloat16] [--block-sizes 32,64]
 
-Each call walks through the layers' places as a step does, so that the cache of the CPU holds no more of K and V
-than it would there. The figure is the least over the calls. On a machine that is shared with others, --cpu-time with
---threads 1 shows what the kernel itself needs.
+Each call walks through the layers' places as a step does, so that the CPU's caches hold no more of K and V
+than they would there. The figure is the least over the calls. On a machine that is shared with others,
+--cpu-time with --threads 1 shows what the kernel itself needs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 // sum of V over 32-token tiles, ascending. Partitions are merged in ascending order. A position that a row does not see
 // has weight 0 exactly. Results differ in rounding between instruction sets and cache types only.
 //
-//   bf16 cache, AMX:           q and weights rounded to bf16, products summed in float32
+//   bf16 cache, AMX:           q and weights rounded to bf16 (the sum is that of the rounded ones), sums in float32
 //   bf16 cache, AVX512 / AVX2: everything but K and V in float32
 //   f32 cache, any:            float32 (the AVX512 code on AMX machines)
 #pragma once

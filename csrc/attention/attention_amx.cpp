@@ -3,8 +3,6 @@
 // Tile registers: up to 16 rows, 0-3 sums, 4 rows of q or weights, 5-7 K or V ("narrow"); 17 to 32 rows, 0-1 sums of rows
 // 0-15, 2-3 of the others, 4 and 5 their rows of q or weights, 6-7 K or V ("wide"). A row of a tile product depends on
 // that row only, so both ways give the same bits.
-#include <type_traits>
-
 #include "attention/simd_avx512.h"
 #include "attention/driver.h"
 

@@ -1,5 +1,4 @@
-#include <type_traits>
-
+// Attention in float32 vectors over both cache types.
 #include "attention/simd_avx2.h"
 #include "attention/driver.h"
 #include "attention/products.h"

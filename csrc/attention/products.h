@@ -4,6 +4,8 @@
 // number of rows.
 #pragma once
 
+#include <type_traits>
+
 #include "attention/call.h"
 
 namespace octavo {
@@ -74,7 +76,7 @@ inline void value_rows(const float* weights, int dim, const char* const* tiles, 
   }
 }
 
-// Calls with.template operator()<n> for n = rows, 1 <= rows <= kMax.
+// Calls with(n) for n = rows as a compile-time constant, 1 <= rows <= kMax.
 template <int kMax, class With>
 inline void dispatch_rows(int rows, With with) {
   if constexpr (kMax > 1) {

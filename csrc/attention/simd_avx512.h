@@ -5,6 +5,12 @@
 
 #include <cstdint>
 
+// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 namespace octavo {
 namespace {
 
@@ -30,8 +36,12 @@ struct Avx512 {
   static Mask lanes(int begin, int end) { return static_cast<Mask>(below(end) & ~below(begin)); }
   static Vec where(Mask mask, Vec a, Vec b) { return _mm512_mask_blend_ps(mask, b, a); }
 
-  static float highest(Vec a) { return half_highest(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1))); }
-  static float total(Vec a) { return half_total(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1))); }
+  static float highest(Vec a) {
+    return half_highest(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
+  }
+  static float total(Vec a) {
+    return half_total(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
+  }
 
   // The partners of kWidth pairs of a cache row (see kv_cache.h).
   static void load_pair(const uint16_t* p, Vec& first, Vec& second) {
