@@ -83,9 +83,7 @@ def measure(case: Case, block_size: int, team: _native.ThreadTeam, options: argp
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--isa", default=_native.detect_isa())
     parser.add_argument("--dtype", default="bfloat16")
@@ -93,15 +91,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--ordered", action="store_true", help="blocks of a sequence lie one after the other")
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="the calling thread's CPU time, not wall time"
-    )
+    parser.add_argument("--cpu-time", action="store_true", help="the calling thread's CPU time, not wall time")
     options = parser.parse_args()
     team = _native.ThreadTeam(options.threads)
     sizes = [int(size) for size in options.block_sizes.split(",")]
-    print(
-        f"{options.isa} {options.dtype}, {options.threads} threads; microseconds per layer (GB/s of K and V)"
-    )
+    print(f"{options.isa} {options.dtype}, {options.threads} threads; microseconds per layer (GB/s of K and V)")
     print(f"{'block size':36}" + "".join(f"{size:>16}" for size in sizes))
     for case in CASES:
         if options.only not in case.name:

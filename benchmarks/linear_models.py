@@ -50,13 +50,23 @@ def main() -> None:
     options = parser.parse_args()
     layers, hidden, inner, kv, query, vocabulary = SHAPES[options.shape]
     team, arena = _native.ThreadTeam(options.threads), _native.WeightArena()
-    shapes = [(query, hidden), (kv, hidden), (kv, hidden), (hidden, query), (inner, hidden), (inner, hidden), (hidden, inner)]
+    shapes = [
+        (query, hidden),
+        (kv, hidden),
+        (kv, hidden),
+        (hidden, query),
+        (inner, hidden),
+        (inner, hidden),
+        (hidden, inner),
+    ]
     packed = [random_weight(n, k, options.kind, team, arena) for _ in range(layers) for n, k in shapes]
     head, head_seconds = random_weight(vocabulary, hidden, options.head, team, arena)
     weights = [weight for weight, _ in packed]
     megabytes = sum(weight.nbytes for weight in weights) / 1e6
     seconds = sum(each for _, each in packed) + head_seconds
-    print(f"{options.shape} {options.isa} {options.threads} threads: layers {options.kind} {megabytes:.1f} MB,", end=" ")
+    print(
+        f"{options.shape} {options.isa} {options.threads} threads: layers {options.kind} {megabytes:.1f} MB,", end=" "
+    )
     print(f"head {options.head} {head.nbytes / 1e6:.1f} MB, packed in {seconds * 1e3:.0f} ms")
     operations = 2 * sum(weight.n * weight.k for weight in weights)
     print("rows  layers ms   TOP/s    GB/s   head ms")

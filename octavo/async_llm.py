@@ -76,9 +76,7 @@ class AsyncLLM:
     ) -> AsyncIterator[RequestOutput]:
         """Streams the answer to a conversation, through the model's own chat template."""
         size = sum(_size(message.get("content")) for message in messages if isinstance(message, Mapping))
-        return self._generate(
-            lambda: self._reader.read_chat(messages, tools), size, sampling_params, request_id
-        )
+        return self._generate(lambda: self._reader.read_chat(messages, tools), size, sampling_params, request_id)
 
     async def abort(self, request_id: str) -> None:
         """Ends a request in any state; its stream ends with finish_reason "abort". Unknown ids are

@@ -38,9 +38,7 @@ def parse_bytes(text: str | int, field: str = "size") -> int:
     match = _BYTES.fullmatch(str(text))
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise ValueError(
-            f"{field}={text!r}: must be a positive number with a unit such as MB, MiB, GB or GiB"
-        )
+        raise ValueError(f"{field}={text!r}: must be a positive number with a unit such as MB, MiB, GB or GiB")
     size = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
     if not 0 < size < 2**63:
         raise ValueError(f"{field}={text!r}: must be from 1 to 2^63 - 1 bytes, it is {size}")

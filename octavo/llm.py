@@ -70,9 +70,7 @@ class LLM:
         `sampling_params`: one for all, or one per prompt. A bad prompt raises ValueError before anything
         runs.
         """
-        return self._run(
-            [self.reader.read(prompt) for prompt in split_prompts(prompts)], sampling_params, use_tqdm
-        )
+        return self._run([self.reader.read(prompt) for prompt in split_prompts(prompts)], sampling_params, use_tqdm)
 
     def chat(
         self,
@@ -87,9 +85,7 @@ class LLM:
         prompts = [self.reader.read_chat(each, tools, add_generation_prompt) for each in conversations]
         return self._run(prompts, sampling_params, use_tqdm)
 
-    def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
-    ) -> Iterator[RequestOutput]:
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """Answers one prompt token by token: cumulative outputs, new text in `outputs[i].delta`.
 
         Closing the iterator aborts the request.
@@ -130,9 +126,7 @@ class LLM:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _new_state(
-        self, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False
-    ) -> RequestState:
+    def _new_state(self, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False) -> RequestState:
         return self.driver.new_state(str(next(self._ids)), prompt, params, incremental)
 
     def _run(self, prompts: list[TokenizedPrompt], params: Params, use_tqdm: bool) -> list[RequestOutput]:

@@ -139,9 +139,7 @@ def resolve_max_model_len(options: EngineOptions, model_limit: int) -> int:
     if options.max_model_len is None:
         return model_limit
     if options.max_model_len > model_limit:
-        raise ValueError(
-            f"max_model_len={options.max_model_len}: the model was made for at most {model_limit} tokens"
-        )
+        raise ValueError(f"max_model_len={options.max_model_len}: the model was made for at most {model_limit} tokens")
     return options.max_model_len
 
 
@@ -165,9 +163,7 @@ def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int
     return num_blocks
 
 
-def build_executor(
-    options: EngineOptions, program: Program, checkpoint: Checkpoint, threads: int
-) -> Executor:
+def build_executor(options: EngineOptions, program: Program, checkpoint: Checkpoint, threads: int) -> Executor:
     """The executor that the options ask for. "auto" takes native, and reference with a warning where it
     cannot be."""
     if options.executor == "reference":
@@ -176,9 +172,7 @@ def build_executor(
     if options.executor == "native" or options.instruction_set is not None or not reasons:
         return _build(options, "native", program, checkpoint, threads)
     warnings.warn(
-        "the native executor is not usable ("
-        + "; ".join(reasons)
-        + "): the reference executor runs instead, "
+        "the native executor is not usable (" + "; ".join(reasons) + "): the reference executor runs instead, "
         "which is slow. `octavo doctor` says more.",
         RuntimeWarning,
         stacklevel=2,
@@ -205,9 +199,7 @@ def unsupported_reasons(name: str, options: EngineOptions | None = None) -> list
     return []
 
 
-def _build(
-    options: EngineOptions, name: str, program: Program, checkpoint: Checkpoint, threads: int
-) -> Executor:
+def _build(options: EngineOptions, name: str, program: Program, checkpoint: Checkpoint, threads: int) -> Executor:
     from octavo.loaders.checkpoint import check_weights
 
     reasons = unsupported_reasons(name, options)

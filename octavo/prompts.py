@@ -34,9 +34,7 @@ def split_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, (str, Mapping)):
         return [prompts]
     if not isinstance(prompts, Sequence):
-        raise ValueError(
-            f"prompts: must be text, token ids, or a list of these, not {type(prompts).__name__}"
-        )
+        raise ValueError(f"prompts: must be text, token ids, or a list of these, not {type(prompts).__name__}")
     if len(prompts) == 0:
         raise ValueError("prompts=[]: must hold at least one prompt")
     if isinstance(prompts[0], numbers.Integral):
@@ -96,9 +94,7 @@ class PromptReader:
         if not isinstance(prompt, Sequence):
             raise ValueError(f"prompt: must be text or token ids, not {type(prompt).__name__}")
         for place, token_id in enumerate(prompt):
-            if type(token_id) is not int and (
-                isinstance(token_id, bool) or not isinstance(token_id, numbers.Integral)
-            ):
+            if type(token_id) is not int and (isinstance(token_id, bool) or not isinstance(token_id, numbers.Integral)):
                 raise ValueError(f"prompt_token_ids[{place}]={token_id!r}: must be an integer")
             if not 0 <= token_id < self._vocab_size:
                 raise ValueError(
@@ -130,9 +126,7 @@ def _unpack(prompt: Mapping[str, Any]) -> tuple[str | Sequence[int], str | None]
     salt = prompt.get("cache_salt")
     if salt is not None and (not isinstance(salt, str) or not salt):
         raise ValueError(f"cache_salt={salt!r}: must be text that is not empty")
-    inner: str | Sequence[int] = (
-        prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
-    )
+    inner: str | Sequence[int] = prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
     if isinstance(inner, Mapping):
         raise ValueError("prompt: must be text or token ids")
     return inner, salt

@@ -170,9 +170,7 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
     return value
 
 
-def _number(
-    name: str, value: object, low: float, high: float, *, above: bool = False, below: bool = False
-) -> float:
+def _number(name: str, value: object, low: float, high: float, *, above: bool = False, below: bool = False) -> float:
     """A finite number in [low, high]; above and below leave out the ends."""
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
     if not good or (above and value == low) or (below and value == high):
@@ -198,9 +196,7 @@ def _logit_bias(value: object) -> dict[int, float] | None:
     if not isinstance(value, Mapping):
         raise _error("logit_bias", value, "a mapping of token ids to numbers")
     if len(value) > MAX_LOGIT_BIAS_ENTRIES:
-        raise ValueError(
-            f"logit_bias is of {len(value)} entries, must be of at most {MAX_LOGIT_BIAS_ENTRIES}"
-        )
+        raise ValueError(f"logit_bias is of {len(value)} entries, must be of at most {MAX_LOGIT_BIAS_ENTRIES}")
     return {
         _integer("logit_bias id", token_id, 0, MAX_INT32): _number(
             f"logit_bias[{token_id}]", bias, -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS

@@ -32,8 +32,7 @@ TEXTS = [
     "\t\ttabs\t \tand spaces \n \n  \t",
     " " * 40 + "x" + " " * 7,
     "\n" * 40 + "x",
-    "def f(x: int) -> str:\n    if x >= 10:\n\treturn f'{x!r}'  # why?\n"
-    '    return "no"\n\n\nclass A(B):\n    pass\n',
+    "def f(x: int) -> str:\n    if x >= 10:\n\treturn f'{x!r}'  # why?\n    return \"no\"\n\n\nclass A(B):\n    pass\n",
     "for (int i = 0; i < n; ++i) { a[i] += b[i] * 0x1F; }  // loop",
     '<table><tr><td class="x">1</td></tr></table> <b>bold</b></ p>',
     "https://example.org/a/b?c=d&e=%20f#g user@example.org C:\\dir\\file.txt",
@@ -158,9 +157,7 @@ class LlamaCpp:
     def encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode()
         ids = (ctypes.c_int32 * (2 * len(data) + 16))()
-        count = self._lib.llama_tokenize(
-            self._vocab, data, len(data), ids, len(ids), add_special, parse_special
-        )
+        count = self._lib.llama_tokenize(self._vocab, data, len(data), ids, len(ids), add_special, parse_special)
         if count < 0:
             raise RuntimeError(f"llama_tokenize gave {count} for {text!r}")
         return list(ids[:count])
@@ -187,9 +184,7 @@ def make_chats(smollm2: Path | None) -> list[dict[str, Any]]:
     import transformers
 
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<s>", eos_token="</s>"
-    )
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
     templates = dict(OWN_TEMPLATES)
     if smollm2 is not None:
         import gguf
@@ -228,9 +223,7 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["ids", "chats"])
     parser.add_argument("--llama-lib", type=Path)
     parser.add_argument("--smollm2", type=Path)

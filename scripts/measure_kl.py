@@ -53,9 +53,7 @@ def measure(
     """
     blocks = -(-len(token_ids) // block_size)
     groups = len(program.kv_groups)
-    tables = tuple(
-        np.arange(number * blocks, (number + 1) * blocks, dtype=np.int32)[None] for number in range(groups)
-    )
+    tables = tuple(np.arange(number * blocks, (number + 1) * blocks, dtype=np.int32)[None] for number in range(groups))
     for executor in (candidate, baseline):
         executor.reserve_kv(groups * blocks, block_size)
     kl, same_top = [], []
@@ -103,9 +101,7 @@ def make_executor(kind: str, program: Program, checkpoint: Checkpoint, threads: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="alias, GGUF file or directory")
     parser.add_argument("ids", type=Path, help="JSON list of token ids")
     parser.add_argument("--candidate", default="native")

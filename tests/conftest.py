@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from fake_model import make_fake_model
+from support.machine import INSTRUCTION_SETS
 
-from octavo import _native
 from octavo.cli.main import main
 from octavo.executors.interface import Executor
 from octavo.executors.native import NativeExecutor
@@ -20,7 +20,6 @@ from octavo.program.operations import Program
 
 MakeExecutor = Callable[[Program, Any], Executor]
 
-INSTRUCTION_SETS = [name for name in ("avx2", "avx512_vnni", "amx") if _native.isa_supported(name)]
 EXECUTORS: dict[str, MakeExecutor] = {"reference": ReferenceExecutor} | {
     f"native-{name}": partial(NativeExecutor, dtype="float32", num_threads=2, instruction_set=name)
     for name in INSTRUCTION_SETS
@@ -28,15 +27,7 @@ EXECUTORS: dict[str, MakeExecutor] = {"reference": ReferenceExecutor} | {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without"
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without"
-    )
+    config.addinivalue_line("markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without")
 
 
 @pytest.fixture(params=sorted(EXECUTORS))

@@ -8,11 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from octavo.config import EngineOptions
 from octavo.engine.request import Request
 from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob
 from octavo.engine.stats import EngineStats
-
-from octavo.config import EngineOptions
 from octavo.loading import LoadedModel
 
 EOS = 256

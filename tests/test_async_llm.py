@@ -18,9 +18,7 @@ from octavo.request_driver import EngineError, RequestError
 LONG = SamplingParams(max_tokens=1000)
 
 
-async def collect(
-    llm: AsyncLLM, prompt: Any, params: SamplingParams = LONG, **more: Any
-) -> list[RequestOutput]:
+async def collect(llm: AsyncLLM, prompt: Any, params: SamplingParams = LONG, **more: Any) -> list[RequestOutput]:
     return [output async for output in llm.generate(prompt, params, **more)]
 
 

@@ -26,9 +26,7 @@ def test_sizes_are_read(text: str | int, size: int) -> None:
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "MiB", "12 apples", "-1MiB", "0", "1e9", "nan", "9999999TiB", True, 1.5, None]
-)
+@pytest.mark.parametrize("text", ["", "MiB", "12 apples", "-1MiB", "0", "1e9", "nan", "9999999TiB", True, 1.5, None])
 def test_bad_sizes_are_refused_by_name(text: Any) -> None:
     with pytest.raises(ValueError, match="kv_cache_memory="):
         parse_bytes(text, "kv_cache_memory")

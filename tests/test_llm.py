@@ -65,9 +65,7 @@ def test_prompts_of_every_form(fake_model: LoadedModel, prompts: Any, texts: lis
         ("x" * 4096, "has 4096 tokens; with max_model_len=4096 it may have at most 4095"),
     ],
 )
-def test_bad_prompts_are_refused_before_anything_runs(
-    fake_model: LoadedModel, prompt: Any, message: str
-) -> None:
+def test_bad_prompts_are_refused_before_anything_runs(fake_model: LoadedModel, prompt: Any, message: str) -> None:
     llm = LLM.from_loaded(fake_model)
     with pytest.raises(ValueError, match=message):
         llm.generate(prompt, LONG)
@@ -187,9 +185,7 @@ def test_stream_joins_to_the_full_text_without_broken_characters() -> None:
 
 def test_stream_never_shows_a_stop_string() -> None:
     llm = llm_that_says("hello STOP more")
-    deltas = [
-        output.outputs[0].delta for output in llm.stream("p", SamplingParams(max_tokens=99, stop=["STOP"]))
-    ]
+    deltas = [output.outputs[0].delta for output in llm.stream("p", SamplingParams(max_tokens=99, stop=["STOP"]))]
     assert "".join(deltas) == "hello "
 
 

@@ -32,9 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module", params=["reference", "native"])
 def executor(request: pytest.FixtureRequest) -> str:
-    if request.param == "native" and not hasattr(
-        importlib.import_module("octavo.executors.native"), "NativeExecutor"
-    ):
+    if request.param == "native" and not hasattr(importlib.import_module("octavo.executors.native"), "NativeExecutor"):
         pytest.skip("the native executor is not there")
     return str(request.param)
 
@@ -99,9 +97,7 @@ def test_same_bytes(
         assert [facts(output, executor) for output in llm.generate(PROMPTS, params)] == expected
 
 
-def test_same_bytes_under_preemption(
-    make_llm: Callable[..., LLM], executor: str, alone: dict[str, list[Any]]
-) -> None:
+def test_same_bytes_under_preemption(make_llm: Callable[..., LLM], executor: str, alone: dict[str, list[Any]]) -> None:
     block_bytes = make_llm().loaded.block_bytes
     llm = make_llm(kv_cache_memory=9 * block_bytes)
     assert [facts(output, executor) for output in llm.generate(PROMPTS, GREEDY)] == alone["greedy"]
@@ -193,9 +189,7 @@ def test_file_of_requests(make_llm: Callable[..., LLM], alone: dict[str, list[An
     assert results[-1]["error"]["line"] == 10
 
 
-def test_readers_that_leave_give_their_blocks_back(
-    model: str, executor: str, alone: dict[str, list[Any]]
-) -> None:
+def test_readers_that_leave_give_their_blocks_back(model: str, executor: str, alone: dict[str, list[Any]]) -> None:
     async def leave(llm: AsyncLLM, number: int) -> None:
         seen = 0
         async for _ in llm.generate(PROMPTS[number % 9], GREEDY):

@@ -17,9 +17,7 @@ from octavo.memory import (
 )
 
 MIB = 2**20
-MEMINFO = (
-    "MemTotal:       24000 kB\nMemFree:         1000 kB\nMemAvailable:   20000 kB\nHugePages_Total:   0\n"
-)
+MEMINFO = "MemTotal:       24000 kB\nMemFree:         1000 kB\nMemAvailable:   20000 kB\nHugePages_Total:   0\n"
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:

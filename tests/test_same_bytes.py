@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import INSTRUCTION_SETS
+from support.machine import INSTRUCTION_SETS
 from support.quantize import quantize
 from support.weights import ArrayCheckpoint
 
@@ -146,9 +146,7 @@ def test_a_scarce_pool(case):
     check(case, num_blocks=12 * len(model.program.kv_groups), block_size=8)
 
 
-def test_quantised_linears_are_the_same_on_every_instruction_set():
-    """Exact integer sums: a model of nothing but linears, norms and row kernels would differ by those only; here the
-    sampled tokens of one prompt agree."""
+def test_a_quantised_model_gives_the_same_greedy_tokens_on_every_instruction_set():
     tokens = []
     for name in INSTRUCTION_SETS:
         model = Model("llama_nine_heads_tied", "auto", name)

@@ -22,10 +22,7 @@ REFUSED = [
     *[("min_tokens", v) for v in (-1, 1.0, "1", 17)],
     *[("max_tokens", v) for v in (0, -5, 2.0, "16", True, 2**31)],
     *[(name, v) for name in ("logprobs", "prompt_logprobs") for v in (-1, 65, 1.0, True, "5")],
-    *[
-        ("logit_bias", v)
-        for v in ({-1: 1.0}, {1: 101}, {1: -100.5}, {1: NAN}, {1: "3"}, {"1": 1.0}, [1], {True: 1})
-    ],
+    *[("logit_bias", v) for v in ({-1: 1.0}, {1: 101}, {1: -100.5}, {1: NAN}, {1: "3"}, {"1": 1.0}, [1], {True: 1})],
     *[("logit_bias", dict.fromkeys(range(4097), 0.5))],
     *[
         (name, v)
@@ -128,9 +125,7 @@ def test_it_can_be_pickled_and_hashed():
 
 
 def test_from_dict_takes_json_with_string_keys_in_logit_bias():
-    params = SamplingParams.from_dict(
-        json.loads('{"top_k": 5, "logit_bias": {"17": -3}, "stop": ["a"], "seed": null}')
-    )
+    params = SamplingParams.from_dict(json.loads('{"top_k": 5, "logit_bias": {"17": -3}, "stop": ["a"], "seed": null}'))
     assert params == SamplingParams(top_k=5, logit_bias={17: -3.0}, stop="a")
 
 

@@ -14,8 +14,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [names, *([_cell(name, row[name]) for name in names] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
 
 

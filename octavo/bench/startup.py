@@ -42,9 +42,7 @@ def measure_startup(
 def _start_once(command: Sequence[str]) -> tuple[float, float, int]:
     """(seconds to the first byte of output, seconds to the exit, peak resident bytes) of one process."""
     started = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None and process.stderr is not None
         first = os.read(process.stdout.fileno(), 1)
         first_at = time.perf_counter() - started
@@ -54,8 +52,6 @@ def _start_once(command: Sequence[str]) -> tuple[float, float, int]:
         ended_at = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0 or not first:
-        raise RuntimeError(
-            f"{' '.join(command)} failed with code {process.returncode}: {errors.strip()[-2000:]}"
-        )
+        raise RuntimeError(f"{' '.join(command)} failed with code {process.returncode}: {errors.strip()[-2000:]}")
     unit = 1 if sys.platform == "darwin" else 1024
     return first_at, ended_at, usage.ru_maxrss * unit

@@ -55,17 +55,13 @@ def measure_throughput(
     rows = []
     for concurrency in concurrencies:
         say(f"{concurrency} at once")
-        runs = [
-            _run(llm, watch, concurrency, input_len, output_len, seed=1 + number) for number in range(repeat)
-        ]
+        runs = [_run(llm, watch, concurrency, input_len, output_len, seed=1 + number) for number in range(repeat)]
         runs.sort(key=lambda row: row.elapsed_s)
         rows.append(asdict(runs[(repeat - 1) // 2]))
     return rows
 
 
-def _run(
-    llm: LLM, watch: Stopwatch, concurrency: int, input_len: int, output_len: int, seed: int
-) -> ThroughputRow:
+def _run(llm: LLM, watch: Stopwatch, concurrency: int, input_len: int, output_len: int, seed: int) -> ThroughputRow:
     prompts = random_prompts(concurrency, input_len, llm.loaded.vocab_size, seed)
     params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
     watch.reset()

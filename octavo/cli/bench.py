@@ -25,9 +25,7 @@ def int_list(context: click.Context, option: click.Parameter, value: str) -> lis
     return numbers
 
 
-as_json = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object, with the machine's facts."
-)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the machine's facts.")
 POSITIVE = click.IntRange(min=1)
 
 
@@ -64,9 +62,7 @@ def throughput(
     """Random prompts, greedy, end of sequence ignored, prefix cache off; wall clock with prefill."""
     options = replace(make_engine_options(model, values), enable_prefix_caching=False)
     if max(concurrency) > options.max_num_seqs:
-        raise click.UsageError(
-            f"--concurrency {max(concurrency)}: is more than --max-num-seqs {options.max_num_seqs}"
-        )
+        raise click.UsageError(f"--concurrency {max(concurrency)}: is more than --max-num-seqs {options.max_num_seqs}")
     from octavo.bench.throughput import measure_throughput
     from octavo.llm import LLM
     from octavo.loading import load
@@ -90,9 +86,7 @@ def throughput(
 @click.option("--output-len", type=POSITIVE, default=64, show_default=True, help="Tokens of the answer.")
 @click.option("--repeat", type=POSITIVE, default=3, show_default=True, help="Runs; medians count.")
 @engine_options
-def latency(
-    model: str, as_json: bool, input_len: list[int], output_len: int, repeat: int, **values: Any
-) -> None:
+def latency(model: str, as_json: bool, input_len: list[int], output_len: int, repeat: int, **values: Any) -> None:
     """One request at a time: random prompt, greedy, end of sequence ignored, prefix cache off."""
     options = replace(make_engine_options(model, values), enable_prefix_caching=False)
     from octavo.bench.latency import measure_latency

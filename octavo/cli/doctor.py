@@ -103,11 +103,7 @@ def memory_lines() -> list[str]:
 
 def native_lines() -> list[str]:
     compiler = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
-    found = (
-        "compiler: none found (needed only to build from source)"
-        if compiler is None
-        else f"compiler: {compiler}"
-    )
+    found = "compiler: none found (needed only to build from source)" if compiler is None else f"compiler: {compiler}"
     try:
         native = native_library()
     except ImportError as error:
@@ -121,9 +117,7 @@ def executor_lines() -> list[str]:
     lines = []
     for name, what in (("native", "fast"), ("reference", "slow, float32")):
         reasons = unsupported_reasons(name)
-        lines.append(
-            f"{name}: " + (f"usable ({what})" if not reasons else "not usable: " + "; ".join(reasons))
-        )
+        lines.append(f"{name}: " + (f"usable ({what})" if not reasons else "not usable: " + "; ".join(reasons)))
     return lines
 
 

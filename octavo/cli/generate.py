@@ -28,9 +28,7 @@ WINDOW = 1024
 
 @click.command(short_help="Answer a file of requests.")
 @click.argument("model")
-@click.option(
-    "--input", "source", type=click.File("rb"), required=True, help="JSON lines; - is standard input."
-)
+@click.option("--input", "source", type=click.File("rb"), required=True, help="JSON lines; - is standard input.")
 @click.option(
     "--output",
     "target",

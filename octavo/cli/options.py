@@ -35,15 +35,9 @@ _ENGINE = (
         metavar="SIZE",
         help="Cap of the KV memory, e.g. 512MiB. Default: half of what is free.",
     ),
-    click.option(
-        "--max-model-len", type=int, help="Longest prompt and answer in tokens. Default: the model's own."
-    ),
-    click.option(
-        "--max-num-seqs", type=int, default=256, show_default=True, help="Most sequences that run at once."
-    ),
-    click.option(
-        "--max-num-batched-tokens", type=int, default=2048, show_default=True, help="Most tokens in a step."
-    ),
+    click.option("--max-model-len", type=int, help="Longest prompt and answer in tokens. Default: the model's own."),
+    click.option("--max-num-seqs", type=int, default=256, show_default=True, help="Most sequences that run at once."),
+    click.option("--max-num-batched-tokens", type=int, default=2048, show_default=True, help="Most tokens in a step."),
     click.option(
         "--no-prefix-caching",
         "enable_prefix_caching",

@@ -47,9 +47,7 @@ def run(model: str | None, prompt: str | None, system: str | None, raw: bool, **
     """
     model, prompt = split_arguments(model, prompt)
     options = make_engine_options(model, values)
-    params = make_sampling_params(
-        **{"max_tokens": DEFAULT_MAX_TOKENS, "temperature": 0.0, **given_sampling(values)}
-    )
+    params = make_sampling_params(**{"max_tokens": DEFAULT_MAX_TOKENS, "temperature": 0.0, **given_sampling(values)})
     if prompt == "-":
         prompt = sys.stdin.read()
     from octavo.llm import LLM
@@ -91,9 +89,7 @@ def names_model(argument: str) -> bool:
 class Talk:
     """A conversation: what was said goes into the next prompt, and its KV is found in the prefix cache."""
 
-    def __init__(
-        self, llm: LLM, params: SamplingParams, system: str | None = None, raw: bool = False
-    ) -> None:
+    def __init__(self, llm: LLM, params: SamplingParams, system: str | None = None, raw: bool = False) -> None:
         self._llm = llm
         self._params = params
         self._raw = raw or llm.get_tokenizer().chat_template is None

@@ -162,9 +162,7 @@ class BlockPool:
             raise BlockPoolError(f"block {first} is not the first of a segment of {self.segment_blocks}")
         free = self._free_ids[index]
         if not free or len(free) != self._segment_size(index):
-            raise BlockPoolError(
-                f"segment of block {first} is closed already or has blocks that are not free"
-            )
+            raise BlockPoolError(f"segment of block {first} is closed already or has blocks that are not free")
         free.clear()
         self._with_free &= ~(1 << index)
         self._closed |= 1 << index

@@ -85,16 +85,12 @@ class Engine:
     def add_request(self, request: Request) -> None:
         """Queues a request. Raises ValueError at once for what is malformed or can never fit."""
         if request.request_id in self._requests:
-            raise ValueError(
-                f"request_id={request.request_id!r}: is in use by a request that has not finished"
-            )
+            raise ValueError(f"request_id={request.request_id!r}: is in use by a request that has not finished")
         self._check_prompt(request)
         params = request.params
         max_len = self._max_len(request)
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        stop_ids = frozenset(params.stop_token_ids) | (
-            frozenset() if params.ignore_eos else frozenset(self._eos)
-        )
+        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
         request.namespace = encode_fields(
             [
                 ("cache_namespace", self.config.cache_namespace),
@@ -239,9 +235,7 @@ class Engine:
         logprobs: list[float] = score.logprobs.tolist()
         entries += [token_logprob(value, top) for value, top in zip(logprobs, score.tops, strict=True)]
 
-    def _append_sampled(
-        self, sequences: list[Sequence], sampled: SampledTokens, updates: list[SequenceUpdate]
-    ) -> None:
+    def _append_sampled(self, sequences: list[Sequence], sampled: SampledTokens, updates: list[SequenceUpdate]) -> None:
         """Sequences grow; those that end give their blocks back."""
         tokens: list[int] = sampled.token_ids.tolist()
         logprobs: list[float] = sampled.logprobs.tolist()
@@ -254,6 +248,8 @@ class Engine:
                     self._fail(sequence.request, error, updates)
 
     def _append(self, sequence: Sequence, token: int, logprob: float, top: Any) -> SequenceUpdate:
+        if token < 0:
+            raise ValueError("no token can be chosen: its logits are not numbers, or nothing is allowed")
         request = sequence.request
         token_ids = sequence.token_ids
         token_ids.append(token)

@@ -43,9 +43,7 @@ def check_requests(scheduler: Scheduler) -> list[Sequence]:
     """Requests are where their status says. Returns the sequences that may hold blocks."""
     for request in scheduler.waiting:
         _require(request.status is RequestStatus.WAITING, f"{request.request_id} waits as {request.status}")
-        _require(
-            not request.active and bool(request.pending), f"{request.request_id} waits with active sequences"
-        )
+        _require(not request.active and bool(request.pending), f"{request.request_id} waits with active sequences")
     sequences: list[Sequence] = []
     for request in scheduler.running:
         _require(request.status is RequestStatus.RUNNING, f"{request.request_id} runs as {request.status}")
@@ -71,16 +69,11 @@ def check_pool(manager: KVCacheManager, sequences: list[Sequence]) -> None:
     """Counts, states and references of the pool."""
     pool = manager.pool
     references = Counter(
-        block
-        for sequence in sequences
-        for table in sequence.tables
-        for block in table.blocks[table.first_mapped :]
+        block for sequence in sequences for table in sequence.tables for block in table.blocks[table.first_mapped :]
     )
     _require(all(0 <= block < pool.num_blocks for block in references), "a table has an unknown block")
     counts = {block: count for block, count in enumerate(pool.ref_counts) if count}
-    _require(
-        counts == dict(references), f"reference counts {counts} are not the occurrences {dict(references)}"
-    )
+    _require(counts == dict(references), f"reference counts {counts} are not the occurrences {dict(references)}")
     free, cached = pool.snapshot()
     closed = pool.closed_blocks()
     _require(len(set(cached)) == len(cached) == pool.num_cached, "a block is cached twice")
@@ -114,12 +107,8 @@ def check_prefix_cache(manager: KVCacheManager, sequences: list[Sequence]) -> No
             for block in blocks:
                 _require(cache.registered().get(block) == (node, group), f"block {block} is in another node")
         _require(len(node.tokens) == manager.block_size, "a node is not a whole block")
-        _require(
-            node.digest == cache.digest(parent.digest, node.tokens), "a node's digest is not its content's"
-        )
-        _require(
-            cache.find(parent, node.tokens, node.digest) is node, "a node cannot be found, or is there twice"
-        )
+        _require(node.digest == cache.digest(parent.digest, node.tokens), "a node's digest is not its content's")
+        _require(cache.find(parent, node.tokens, node.digest) is node, "a node cannot be found, or is there twice")
         seen.add(id(node))
     for node in [*nodes, *roots]:
         _require(node.uses == uses[id(node)] > 0, f"a node counts {node.uses} uses and has {uses[id(node)]}")
@@ -152,14 +141,8 @@ def check_tables(manager: KVCacheManager, sequence: Sequence) -> None:
                 tokens = tuple(sequence.token_ids[index * size : (index + 1) * size])
                 _require(known is not None and known[1] == group, f"sealed block {block} is not registered")
                 _require(known is not None and known[0].tokens == tokens, f"block {block} has other tokens")
-            if (
-                computed // size <= index
-                and sequence.writable_end > index * size
-                and sequence.writable_end > computed
-            ):
-                _require(
-                    counts[block] == 1 and known is None, f"block {block} may be written but is not private"
-                )
+            if computed // size <= index and sequence.writable_end > index * size and sequence.writable_end > computed:
+                _require(counts[block] == 1 and known is None, f"block {block} may be written but is not private")
     _check_row(manager, sequence)
 
 

@@ -253,9 +253,7 @@ class KVCacheManager:
             raise ValueError("a sequence that holds blocks cannot become a fork")
         for table, window in zip(parent.tables, self.windows, strict=True):
             if length > len(table.blocks) or self._first_visible(num_tokens, window) < table.first_mapped:
-                raise ValueError(
-                    f"the parent does not hold the blocks that a fork at {num_tokens} tokens sees"
-                )
+                raise ValueError(f"the parent does not hold the blocks that a fork at {num_tokens} tokens sees")
         tables = []
         for table in parent.tables:
             blocks = table.blocks[:length]

@@ -14,9 +14,7 @@ class PrefixNode:
 
     __slots__ = ("blocks", "digest", "parent", "tokens", "uses")
 
-    def __init__(
-        self, parent: PrefixNode | None, tokens: tuple[int, ...], digest: bytes, num_groups: int
-    ) -> None:
+    def __init__(self, parent: PrefixNode | None, tokens: tuple[int, ...], digest: bytes, num_groups: int) -> None:
         self.parent = parent
         self.tokens = tokens
         self.digest = digest

@@ -182,11 +182,7 @@ class Scheduler:
         return len(request.pending[0].token_ids)
 
     def _count_hit(self, request: Request, num_tokens: int) -> None:
-        if (
-            request.num_preemptions == 0
-            and self.manager.prefix_cache is not None
-            and not request.scores_prompt
-        ):
+        if request.num_preemptions == 0 and self.manager.prefix_cache is not None and not request.scores_prompt:
             request.num_cached_tokens = num_tokens
             self.prefix_queried_tokens += request.num_prompt_tokens
             self.prefix_hit_tokens += num_tokens

@@ -93,7 +93,5 @@ _GEMMA3_270M: Final = Alias(
     ),
 )
 
-ALIASES: Final[Mapping[str, Alias]] = MappingProxyType(
-    {alias.name: alias for alias in (_SMOLLM2, _GEMMA3_270M)}
-)
+ALIASES: Final[Mapping[str, Alias]] = MappingProxyType({alias.name: alias for alias in (_SMOLLM2, _GEMMA3_270M)})
 """by name"""

@@ -41,9 +41,7 @@ def check_config(config: ModelConfig, where: object) -> ModelConfig:
     _check_windows(config, where)
     for token in (*config.eos_token_ids, *(() if config.bos_token_id is None else (config.bos_token_id,))):
         if not 0 <= token < config.vocab_size:
-            raise CheckpointError(
-                f"{where}: special token id {token} is not within the {config.vocab_size} tokens"
-            )
+            raise CheckpointError(f"{where}: special token id {token} is not within the {config.vocab_size} tokens")
     return config
 
 
@@ -52,13 +50,9 @@ def _check_windows(config: ModelConfig, where: object) -> None:
         if any(config.layer_windows):
             raise CheckpointError(f"{where}: layers use a sliding window, but sliding_window is not given")
     elif not 1 <= config.sliding_window <= 1 << 31:
-        raise CheckpointError(
-            f"{where}: sliding_window is {config.sliding_window}, it must be from 1 to {1 << 31}"
-        )
+        raise CheckpointError(f"{where}: sliding_window is {config.sliding_window}, it must be from 1 to {1 << 31}")
     if config.layer_windows and len(config.layer_windows) != config.num_hidden_layers:
-        raise CheckpointError(
-            f"{where}: {len(config.layer_windows)} layer types for {config.num_hidden_layers} layers"
-        )
+        raise CheckpointError(f"{where}: {len(config.layer_windows)} layer types for {config.num_hidden_layers} layers")
 
 
 def windows(window: int | None, layers: list[bool]) -> tuple[int | None, tuple[bool, ...]]:

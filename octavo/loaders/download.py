@@ -124,9 +124,7 @@ def download(remote: RemoteFile, target: Path, progress: bool = True) -> str:
     with progress_bar(target.name, remote.size, progress) as bar:
         _fetch(remote, part, bar)
         digest = file_sha256(part)
-        if (
-            resumed and digest != remote.sha256
-        ):  # what was there belonged to something else: once more from the start
+        if resumed and digest != remote.sha256:  # what was there belonged to something else: once more from the start
             part.unlink()
             bar.reset()
             _fetch(remote, part, bar)

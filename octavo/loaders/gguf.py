@@ -170,21 +170,15 @@ def _read_info(cursor: Cursor, name: str, alignment: int) -> _TensorInfo:
     kind = _KINDS.get(number)
     if kind is None:
         label = f"{number} ({_OTHER_KINDS[number]})" if number in _OTHER_KINDS else f"{number}"
-        raise cursor.fail(
-            what, f"has the type {label}, which cannot be read; readable: {', '.join(BLOCK_FORMATS)}"
-        )
+        raise cursor.fail(what, f"has the type {label}, which cannot be read; readable: {', '.join(BLOCK_FORMATS)}")
     values_per_block = BLOCK_FORMATS[kind][0]
     if shape[-1] % values_per_block:
-        raise cursor.fail(
-            what, f"has rows of {shape[-1]} values, {kind} needs a multiple of {values_per_block}"
-        )
+        raise cursor.fail(what, f"has rows of {shape[-1]} values, {kind} needs a multiple of {values_per_block}")
     if values_per_block > 1 and num_dimensions == 1:
         raise cursor.fail(what, f"is a vector of type {kind}, vectors must be F32, F16 or BF16")
     offset = cursor.u64(what)
     if offset % alignment:
-        raise cursor.fail(
-            what, f"has the offset {offset}, it must be a multiple of the alignment {alignment}"
-        )
+        raise cursor.fail(what, f"has the offset {offset}, it must be a multiple of the alignment {alignment}")
     return _TensorInfo(name, shape, kind, offset, byte_size(kind, shape))
 
 
@@ -196,11 +190,7 @@ def _check_extents(cursor: Cursor, infos: list[_TensorInfo], data_start: int) ->
         what = f"tensor {info.name!r}"
         end = info.offset + info.size
         if end > data_size:
-            raise cursor.fail(
-                what, f"ends at byte {end} of the data, the file has {data_size} (is it truncated?)"
-            )
+            raise cursor.fail(what, f"ends at byte {end} of the data, the file has {data_size} (is it truncated?)")
         if previous is not None and info.offset < previous.offset + previous.size:
-            raise cursor.fail(
-                what, f"starts at byte {info.offset} of the data, inside tensor {previous.name!r}"
-            )
+            raise cursor.fail(what, f"starts at byte {info.offset} of the data, inside tensor {previous.name!r}")
         previous = info

@@ -176,9 +176,7 @@ def _head_dim(keys: _Keys, architecture: str, hidden: int, heads: int) -> int:
     head_dim = keys.integer("attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
         if (value := keys.integer(key, head_dim)) != head_dim:
-            raise keys.fail(
-                f"{architecture}.{key}", f"is {value}, only the head dimension {head_dim} is supported"
-            )
+            raise keys.fail(f"{architecture}.{key}", f"is {value}, only the head dimension {head_dim} is supported")
     return head_dim
 
 
@@ -234,9 +232,7 @@ def _rope_scaling(file: GgufFile, keys: _Keys, head_dim: int) -> dict[str, Any] 
     if factors is None:
         return scaling
     if scaling is not None:
-        raise CheckpointError(
-            f"{where}: type {rope_type!r} cannot be combined with the tensor 'rope_freqs.weight'"
-        )
+        raise CheckpointError(f"{where}: type {rope_type!r} cannot be combined with the tensor 'rope_freqs.weight'")
     return {"rope_type": "llama3_factors", "factors": factors}
 
 

@@ -91,9 +91,7 @@ class StringArray(Sequence[str]):
                     position = start + _U64.unpack_from(data, position)[0]
                     strings.append(data[start:position].decode())
             except UnicodeDecodeError as error:
-                raise CheckpointError(
-                    f"{self._label}: element {len(strings)} is not UTF-8: {error}"
-                ) from None
+                raise CheckpointError(f"{self._label}: element {len(strings)} is not UTF-8: {error}") from None
             self._strings = strings
         return self._strings
 
@@ -185,9 +183,7 @@ class Cursor:
 
     def _count_elements(self, count: int, least_bytes: int, what: str) -> None:
         if count * least_bytes > self.remaining:
-            raise self.fail(
-                what, f"has {count} elements, but only {self.remaining} bytes are left in the file"
-            )
+            raise self.fail(what, f"has {count} elements, but only {self.remaining} bytes are left in the file")
         self._array_elements += count
         if self._array_elements > MAX_ARRAY_ELEMENTS:
             raise self.fail(

@@ -218,11 +218,7 @@ def _family(document: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str,
             f"{where}: architectures is {shown(architectures)} and model_type "
             f"{shown(document.get('model_type'))}; supported: {', '.join(_FAMILIES)}"
         )
-    text = (
-        document.get("text_config", document)
-        if str(architectures) == str(list(VISION_ARCHITECTURES))
-        else document
-    )
+    text = document.get("text_config", document) if str(architectures) == str(list(VISION_ARCHITECTURES)) else document
     if not isinstance(text, dict):
         raise CheckpointError(f"{where}: text_config: is {shown(text)}, it must be an object")
     return family, text
@@ -237,9 +233,7 @@ def _head_dim(fields: _Fields, hidden: int, heads: int) -> int:
 
 
 def _activation(fields: _Fields, family: str) -> str:
-    key, default = (
-        ("hidden_activation", "gelu_pytorch_tanh") if family == "gemma3" else ("hidden_act", "silu")
-    )
+    key, default = ("hidden_activation", "gelu_pytorch_tanh") if family == "gemma3" else ("hidden_act", "silu")
     value = fields.get(key)
     activation = _ACTIVATIONS.get(str(default if value is None else value))
     if activation is None:
@@ -292,9 +286,7 @@ def _usual_windows(fields: _Fields, family: str, layers: int, window: int | None
     if family == "mistral":
         return [True] * layers
     if family == "gemma3":
-        pattern = (
-            "sliding_window_pattern" if fields.get("sliding_window_pattern") else "_sliding_window_pattern"
-        )
+        pattern = "sliding_window_pattern" if fields.get("sliding_window_pattern") else "_sliding_window_pattern"
         period = fields.integer(pattern, 6)
         if period < 1:
             raise fields.fail(pattern, f"is {period}, it must be at least 1")
@@ -322,9 +314,7 @@ def _rope(fields: _Fields, family: str) -> tuple[float, dict[str, Any] | None, f
         if local is not None:
             local_theta = _theta(fields, local, local_theta if local_theta is not None else theta)
         if family != "gemma3" or local_scaling is not None:
-            raise fields.fail(
-                f"{key}.sliding_attention", "only Gemma 3 has rope of its own there, and unscaled"
-            )
+            raise fields.fail(f"{key}.sliding_attention", "only Gemma 3 has rope of its own there, and unscaled")
     normalized = normalize_rope(scaling, f"{fields.where}: {key}")
     if scaling is not None:
         theta = _theta(fields, scaling, theta)

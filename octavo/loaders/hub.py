@@ -52,9 +52,7 @@ def pull(name: str, home: Path | None = None, progress: bool = True) -> Path:
         from difflib import get_close_matches  # only an error needs it
 
         close = get_close_matches(name, ALIASES)
-        hint = (
-            f"did you mean {close[0]}?" if close else f"names are {', '.join(ALIASES)}, and owner/repository"
-        )
+        hint = f"did you mean {close[0]}?" if close else f"names are {', '.join(ALIASES)}, and owner/repository"
         raise PullError(f"{name!r} is no file or directory, and no name of a model; {hint}")
     return _pull_repository(f"{match['owner']}/{match['name']}", match["file"], models, progress)
 

@@ -161,7 +161,5 @@ def _weight_names(listing: Listing, folder: Path, progress: bool) -> list[str]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PullError(f"{listing.repository}: {_INDEX} is malformed: {error!r}") from None
     if missing := [name for name in shards if name not in listing.files]:
-        raise PullError(
-            f"{listing.repository}: {_INDEX} names {missing[0]!r}, which the repository does not have"
-        )
+        raise PullError(f"{listing.repository}: {_INDEX} names {missing[0]!r}, which the repository does not have")
     return [_INDEX, *shards]

@@ -94,9 +94,7 @@ def _pip_download(source: PackageArchive, work: Path, bar: tqdm[Any]) -> None:
             raise
     if status:
         lines = log.read_text(errors="replace").strip().splitlines()
-        reason = next(
-            (line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else ""
-        )
+        reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "")
         raise PullError(f"pip download ended with status {status}: {reason[:400]}")
 
 

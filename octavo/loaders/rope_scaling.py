@@ -49,15 +49,11 @@ def normalize_rope(parameters: Mapping[str, Any] | None, where: object) -> dict[
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     given = {key: value for key, value in parameters.items() if key not in _NOT_SCALING and value is not None}
     if given.pop("partial_rotary_factor", 1) != 1:
-        raise CheckpointError(
-            f"{where}: partial_rotary_factor is not supported, all of a head must be rotated"
-        )
+        raise CheckpointError(f"{where}: partial_rotary_factor is not supported, all of a head must be rotated")
     if rope_type == "default" and not given:
         return None
     if not isinstance(rope_type, str) or (rope_type not in _KEYS and rope_type != "default"):
-        raise CheckpointError(
-            f"{where}: rope type {shown(rope_type)} is unknown; known: default, {', '.join(_KEYS)}"
-        )
+        raise CheckpointError(f"{where}: rope type {shown(rope_type)} is unknown; known: default, {', '.join(_KEYS)}")
     needed, optional = _KEYS.get(rope_type, (frozenset(), frozenset()))
     if missing := sorted(needed - given.keys()):
         raise CheckpointError(f"{where}: rope type {rope_type} needs {', '.join(missing)}")
@@ -82,8 +78,6 @@ def _check_value(key: str, value: Any, where: object) -> None:
         raise CheckpointError(f"{where}: {key} is {shown(value)}, it must be a finite number")
     least = 1 if key in ("factor", "original_max_position_embeddings") else 0
     if value < least or (value == 0 and key not in ("mscale", "mscale_all_dim")):
-        raise CheckpointError(
-            f"{where}: {key} is {value}, it must be {'at least 1' if least else 'positive'}"
-        )
+        raise CheckpointError(f"{where}: {key} is {value}, it must be {'at least 1' if least else 'positive'}")
     if key == "original_max_position_embeddings" and not isinstance(value, int):
         raise CheckpointError(f"{where}: {key} is {value!r}, it must be an integer")

@@ -41,17 +41,13 @@ def open_directory(path: Path) -> Directory:
     files = _open_files(path)
     stored = {name: (file, tensor) for file in files for name, tensor in file.tensors.items()}
     architectures = document.get("architectures")
-    if isinstance(architectures, list) and any(
-        name in VISION_ARCHITECTURES for name in map(str, architectures)
-    ):
+    if isinstance(architectures, list) and any(name in VISION_ARCHITECTURES for name in map(str, architectures)):
         _refuse_vision(path, stored)
     tensors: dict[str, TensorSource] = {}
     config, tied_by_config = hf_model_config(document, generation, config_path)
     for file, tensor in stored.values():
         name = _canonical(tensor.name)
-        if name.endswith(
-            "rotary_emb.inv_freq"
-        ):  # a buffer that old files carry; recomputed from the configuration
+        if name.endswith("rotary_emb.inv_freq"):  # a buffer that old files carry; recomputed from the configuration
             continue
         if name in tensors:
             raise CheckpointError(f"{file.path}: tensor {tensor.name!r}: another tensor is {name!r}, too")
@@ -65,9 +61,7 @@ def _open_files(path: Path) -> list[SafetensorsFile]:
     if (path / SINGLE).exists():
         return [read_safetensors(path / SINGLE)]
     if not (path / INDEX).exists():
-        raise CheckpointError(
-            f"{path}: has neither {SINGLE} nor {INDEX}; weights in other formats cannot be loaded"
-        )
+        raise CheckpointError(f"{path}: has neither {SINGLE} nor {INDEX}; weights in other formats cannot be loaded")
     document, _ = read_json_file(path / INDEX)
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -75,9 +69,7 @@ def _open_files(path: Path) -> list[SafetensorsFile]:
     for name, shard in weight_map.items():
         # A shard lies beside its index: a name that leads elsewhere is not followed.
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
-            raise CheckpointError(
-                f"{path / INDEX}: tensor {name!r}: {str(shard)[:80]!r} is no safetensors file name"
-            )
+            raise CheckpointError(f"{path / INDEX}: tensor {name!r}: {str(shard)[:80]!r} is no safetensors file name")
     files = [read_safetensors(path / shard) for shard in sorted(set(weight_map.values()))]
     _check_index(path / INDEX, weight_map, files)
     return files
@@ -91,15 +83,11 @@ def _check_index(index: Path, weight_map: dict[str, str], files: list[Safetensor
             if name in found:
                 raise CheckpointError(f"{file.path}: tensor {name!r}: is in {found[name]}, too")
             if weight_map.get(name) != file.path.name:
-                raise CheckpointError(
-                    f"{file.path}: tensor {name!r}: {index.name} says {weight_map.get(name)}"
-                )
+                raise CheckpointError(f"{file.path}: tensor {name!r}: {index.name} says {weight_map.get(name)}")
             found[name] = file.path.name
     for name, shard in weight_map.items():
         if name not in found:
-            raise CheckpointError(
-                f"{index.parent / shard}: tensor {name!r}: is missing, {index.name} says it is here"
-            )
+            raise CheckpointError(f"{index.parent / shard}: tensor {name!r}: is missing, {index.name} says it is here")
 
 
 def _refuse_vision(path: Path, stored: dict[str, tuple[SafetensorsFile, StoredTensor]]) -> None:
@@ -121,13 +109,10 @@ def _canonical(name: str) -> str:
 def _source(name: str, file: SafetensorsFile, tensor: StoredTensor, config: ModelConfig) -> TensorSource:
     if tensor.dtype not in _WEIGHT_DTYPES:
         raise CheckpointError(
-            f"{file.path}: tensor {tensor.name!r}: is {tensor.dtype}, "
-            f"weights must be {', '.join(_WEIGHT_DTYPES)}"
+            f"{file.path}: tensor {tensor.name!r}: is {tensor.dtype}, weights must be {', '.join(_WEIGHT_DTYPES)}"
         )
     if not tensor.shape:
-        raise CheckpointError(
-            f"{file.path}: tensor {tensor.name!r}: has no dimension, a weight has at least 1"
-        )
+        raise CheckpointError(f"{file.path}: tensor {tensor.name!r}: has no dimension, a weight has at least 1")
     # Gemma's norms multiply by 1 + weight.
     offset = 1.0 if config.family == "gemma3" and name.endswith("norm.weight") else 0.0
     return TensorSource(name, tensor.shape, tensor.dtype, tensor.raw, None, offset)
@@ -149,8 +134,7 @@ def _resolve_head(
         return replace(config, tie_word_embeddings=False)
     if embedding is None or head.kind != embedding.kind or not np.array_equal(head.raw, embedding.raw):
         raise CheckpointError(
-            f"{path}: tensor 'lm_head.weight': differs from the embedding, "
-            "but config.json says tie_word_embeddings"
+            f"{path}: tensor 'lm_head.weight': differs from the embedding, but config.json says tie_word_embeddings"
         )
     del tensors["lm_head.weight"]
     return replace(config, tie_word_embeddings=True)

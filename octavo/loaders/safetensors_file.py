@@ -68,21 +68,16 @@ def read_safetensors(path: Path) -> SafetensorsFile:
         raise CheckpointError(f"{path}: has {len(data)} bytes, not even the length of a header")
     length = int(data[:8].view("<u8")[0])
     if length > MAX_HEADER_BYTES:
-        raise CheckpointError(
-            f"{path}: the header has a length of {length} bytes, the limit is {MAX_HEADER_BYTES}"
-        )
+        raise CheckpointError(f"{path}: the header has a length of {length} bytes, the limit is {MAX_HEADER_BYTES}")
     if length > len(data) - 8:
-        raise CheckpointError(
-            f"{path}: the header needs {length} bytes, the file has {len(data) - 8} after its length"
-        )
+        raise CheckpointError(f"{path}: the header needs {length} bytes, the file has {len(data) - 8} after its length")
     header = parse_object(data[8 : 8 + length].tobytes(), f"{path}: header")
     header.pop("__metadata__", None)
     body = data[8 + length :]
     extents = {name: _read_entry(entry, f"{path}: tensor {name!r}") for name, entry in header.items()}
     _check_cover(extents, len(body), path)
     tensors = {
-        name: StoredTensor(name, shape, dtype, body[begin:end])
-        for name, (dtype, shape, begin, end) in extents.items()
+        name: StoredTensor(name, shape, dtype, body[begin:end]) for name, (dtype, shape, begin, end) in extents.items()
     }
     return SafetensorsFile(path, tensors, data[: 8 + length])
 

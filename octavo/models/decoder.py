@@ -29,13 +29,9 @@ def check_config(config: ModelConfig) -> None:
             f"not a multiple of num_key_value_heads {config.num_key_value_heads}"
         )
     if config.layer_windows and len(config.layer_windows) != config.num_hidden_layers:
-        raise ValueError(
-            f"layer_windows has {len(config.layer_windows)} entries for {config.num_hidden_layers} layers"
-        )
+        raise ValueError(f"layer_windows has {len(config.layer_windows)} entries for {config.num_hidden_layers} layers")
     if any(config.layer_windows) and (config.sliding_window is None or config.sliding_window < 1):
-        raise ValueError(
-            f"sliding_window is {config.sliding_window}, but layer_windows has layers that use it"
-        )
+        raise ValueError(f"sliding_window is {config.sliding_window}, but layer_windows has layers that use it")
     if config.hidden_act not in _ACTIVATIONS:
         raise ValueError(f"hidden_act is {config.hidden_act!r}; known are {', '.join(sorted(_ACTIVATIONS))}")
 

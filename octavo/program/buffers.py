@@ -23,9 +23,7 @@ def assign_buffers(
     the same width. So no operation writes into a buffer that it reads, unless the recipe said so (rope,
     accumulate). A layer always takes what the layer before it took, as the lowest free number is chosen.
     """
-    last_use = {
-        value.buffer: step for step, op in enumerate(operations) for value in operation_values(op).values()
-    }
+    last_use = {value.buffer: step for step, op in enumerate(operations) for value in operation_values(op).values()}
     physical: dict[int, int] = {}
     physical_widths: list[int] = []
     free: set[int] = set()

@@ -119,15 +119,11 @@ class ProgramBuilder:
             self._expect_width("write_kv", value, shape.kv_heads * shape.head_dim)
         self._operations.append(WriteKV(k, v, layer))
 
-    def paged_attention(
-        self, q: Value, layer: int, heads: int, scale: float, name: str = "attended"
-    ) -> Value:
+    def paged_attention(self, q: Value, layer: int, heads: int, scale: float, name: str = "attended") -> Value:
         """[T, heads * head_dim]: attention of q over what the layer keeps."""
         shape = self._layers[layer]
         if heads % shape.kv_heads:
-            raise ValueError(
-                f"paged_attention: {heads} heads are not a multiple of {shape.kv_heads} KV heads"
-            )
+            raise ValueError(f"paged_attention: {heads} heads are not a multiple of {shape.kv_heads} KV heads")
         self._expect_width("paged_attention", q, heads * shape.head_dim)
         out = self._value(q.width, q.rows, name)
         self._operations.append(PagedAttention(out, q, layer, heads, scale))

@@ -85,9 +85,7 @@ def _line(op: Operation, program: Program) -> str:
         case Linear():
             assign = "+=" if op.accumulate else "="
             names = [n for pair in zip(op.weights, op.biases, strict=True) for n in pair if n is not None]
-            return (
-                f"{op.out.name} {assign} linear {op.x.name}, {', '.join(_weight(n, program) for n in names)}"
-            )
+            return f"{op.out.name} {assign} linear {op.x.name}, {', '.join(_weight(n, program) for n in names)}"
         case ApplyRope():
             return f"rope {op.x.name}, {op.heads} heads of {op.head_dim}, {_rope(op.rope)}"
         case WriteKV():
@@ -96,9 +94,7 @@ def _line(op: Operation, program: Program) -> str:
         case PagedAttention():
             window = program.kv_layers[op.layer].window
             reach = "full" if window is None else f"window {window}"
-            return (
-                f"{op.out.name} = paged_attention {op.q.name}, {op.heads} heads, scale {op.scale:g}, {reach}"
-            )
+            return f"{op.out.name} = paged_attention {op.q.name}, {op.heads} heads, scale {op.scale:g}, {reach}"
         case GatedActivation():
             return f"{op.out.name} = {op.activation}({op.gate.name}) * {op.up.name}"
         case Add():

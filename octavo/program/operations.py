@@ -144,16 +144,7 @@ class Logits:
 
 
 Operation = (
-    Embed
-    | RmsNorm
-    | Linear
-    | ApplyRope
-    | WriteKV
-    | PagedAttention
-    | GatedActivation
-    | Add
-    | SelectRows
-    | Logits
+    Embed | RmsNorm | Linear | ApplyRope | WriteKV | PagedAttention | GatedActivation | Add | SelectRows | Logits
 )
 
 

@@ -60,9 +60,7 @@ def edited(row: FloatArray, state: SamplingState) -> FloatArray:
     params = state.params
     if state.allowed_mask is not None:
         if len(state.allowed_mask) != (size + 31) // 32:
-            raise ValueError(
-                f"allowed_mask has length {len(state.allowed_mask)}, must be {(size + 31) // 32}"
-            )
+            raise ValueError(f"allowed_mask has length {len(state.allowed_mask)}, must be {(size + 31) // 32}")
         bits = np.unpackbits(state.allowed_mask.astype("<u4").view(np.uint8), bitorder="little", count=size)
         logits[bits == 0] = -np.inf
     if state.output_len < params.min_tokens:

@@ -87,8 +87,7 @@ class Sampler:
         self._check_shape(logits, len(token_ids))
         if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < self.vocab_size:
             raise ValueError(
-                f"token_ids are from {token_ids.min()} to {token_ids.max()}, "
-                f"must be from 0 to {self.vocab_size - 1}"
+                f"token_ids are from {token_ids.min()} to {token_ids.max()}, must be from 0 to {self.vocab_size - 1}"
             )
         top = min(top, self.vocab_size)
         arrays = LogprobArrays.empty(len(token_ids), top)
@@ -97,9 +96,7 @@ class Sampler:
 
     def _check_shape(self, logits: FloatArray, num_rows: int) -> None:
         if logits.shape != (num_rows, self.vocab_size) or logits.dtype != np.float32:
-            raise ValueError(
-                f"logits are {logits.dtype} {logits.shape}, must be float32 {(num_rows, self.vocab_size)}"
-            )
+            raise ValueError(f"logits are {logits.dtype} {logits.shape}, must be float32 {(num_rows, self.vocab_size)}")
 
 
 class _NativeSampler:

@@ -123,12 +123,7 @@ class SamplingState:
 
 
 def _is_mask(mask: object) -> bool:
-    return (
-        isinstance(mask, np.ndarray)
-        and mask.dtype == np.uint32
-        and mask.ndim == 1
-        and mask.flags.c_contiguous
-    )
+    return isinstance(mask, np.ndarray) and mask.dtype == np.uint32 and mask.ndim == 1 and mask.flags.c_contiguous
 
 
 def inverse_temperature(params: SamplingParams) -> float:

@@ -65,9 +65,7 @@ class SpellingFinder:
         return fragments
 
 
-def split_owned(
-    text: str, owned: list[Span], control: Mapping[str, int], others: SpellingFinder
-) -> list[str | int]:
+def split_owned(text: str, owned: list[Span], control: Mapping[str, int], others: SpellingFinder) -> list[str | int]:
     """Fragments of `text` with control tokens at exactly the `owned` spans, and `others` found everywhere
     else.
     """

@@ -31,8 +31,7 @@ def letters_to_bytes(token: str) -> bytes:
         return bytes([_BYTE_OF_LETTER[letter] for letter in token])
     except KeyError:
         return b"".join(
-            bytes((_BYTE_OF_LETTER[letter],)) if letter in _BYTE_OF_LETTER else letter.encode()
-            for letter in token
+            bytes((_BYTE_OF_LETTER[letter],)) if letter in _BYTE_OF_LETTER else letter.encode() for letter in token
         )
 
 

@@ -71,9 +71,7 @@ class GGUFCodec:
 
     def encode_owned(self, text: str, owned: Sequence[Span]) -> list[int]:
         """Ids of `text` with control tokens at exactly the `owned` spans."""
-        return self._encoder.encode_fragments(
-            split_owned(text, list(owned), self._control, self._plain_finder)
-        )
+        return self._encoder.encode_fragments(split_owned(text, list(owned), self._control, self._plain_finder))
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of a token; b"" for unused ids and ids outside the vocabulary."""
@@ -132,8 +130,7 @@ def _build_encoder(
         )
         return encoder, _SentencePieceBytes()
     raise ValueError(
-        f"tokenizer.ggml.model is {vocabulary.model!r}; "
-        "supported are gpt2 (byte-level BPE) and llama (SentencePiece)"
+        f"tokenizer.ggml.model is {vocabulary.model!r}; supported are gpt2 (byte-level BPE) and llama (SentencePiece)"
     )
 
 

@@ -29,18 +29,14 @@ class PreTokenizer:
     """what to assume where the file has no add_bos_token"""
 
 
-_LLAMA3 = PreTokenizer(
-    (rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}|{_REST}",), ignore_merges=True, add_bos=True
-)
+_LLAMA3 = PreTokenizer((rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}|{_REST}",), ignore_merges=True, add_bos=True)
 _TIKTOKEN = PreTokenizer(_LLAMA3.patterns)
 _SMOLLM = PreTokenizer((r"\p{N}", _GPT2))
 _PLAIN_GPT2 = PreTokenizer((_GPT2,))
 _QWEN2 = PreTokenizer((rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}|{_REST}",))
 # These two as in the models' own tokenizer.json. llama.cpp leaves out \p{M} here, and so differs where
 # a combining mark stands beside a word.
-_GPT4O = PreTokenizer(
-    (rf"{_CASED[0]}{_CONTRACTIONS}?|{_CASED[1]}{_CONTRACTIONS}?|\p{{N}}{{1,3}}|{_REST_SLASH}",)
-)
+_GPT4O = PreTokenizer((rf"{_CASED[0]}{_CONTRACTIONS}?|{_CASED[1]}{_CONTRACTIONS}?|\p{{N}}{{1,3}}|{_REST_SLASH}",))
 _TEKKEN = PreTokenizer((rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}|{_REST_SLASH}",), ignore_merges=True)
 _DEFAULT = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
 

@@ -59,8 +59,7 @@ class Tokenizer:
         self._control = SpellingFinder(codec.control_tokens)
         self._has_bytes = codec.token_bytes(0) is not None
         self._tables = {
-            skip: TokenBytes(codec.token_bytes, codec.control_ids if skip else frozenset())
-            for skip in (True, False)
+            skip: TokenBytes(codec.token_bytes, codec.control_ids if skip else frozenset()) for skip in (True, False)
         }
 
     @property
@@ -100,9 +99,7 @@ class Tokenizer:
         """A new detokenizer for one stream of ids."""
         if self._has_bytes:
             return ByteDetokenizer(self._tables[skip_special_tokens], self._codec.strips_leading_space)
-        return PrefixDetokenizer(
-            functools.partial(self._codec.decode_text, skip_special_tokens=skip_special_tokens)
-        )
+        return PrefixDetokenizer(functools.partial(self._codec.decode_text, skip_special_tokens=skip_special_tokens))
 
     def apply_chat_template(
         self,

@@ -33,9 +33,7 @@ def test_throughput_rows(octavo: Any) -> None:
 
 
 def test_throughput_table(octavo: Any) -> None:
-    lines = octavo(
-        "bench", "throughput", "smollm2", "--concurrency", "2", "--input-len", "3"
-    ).stdout.splitlines()
+    lines = octavo("bench", "throughput", "smollm2", "--concurrency", "2", "--input-len", "3").stdout.splitlines()
     assert lines[0].split()[0] == "concurrency"
     assert lines[1].split()[0] == "2"
 

@@ -85,9 +85,7 @@ def test_bad_line_becomes_an_error_in_its_place(octavo: Any, tmp_path: Path, lin
     assert "1 of 3 lines were not answered" in result.stderr
 
 
-def test_request_that_never_fits_is_an_error_in_its_place(
-    octavo: Any, tmp_path: Path, fake_model: LoadedModel
-) -> None:
+def test_request_that_never_fits_is_an_error_in_its_place(octavo: Any, tmp_path: Path, fake_model: LoadedModel) -> None:
     engine: Any = fake_model.engine
     engine.capacity = 3
     results, result = answers(octavo, tmp_path, [{"prompt": "abcd", "id": 7}, {"prompt": "abc"}])
@@ -115,9 +113,7 @@ def test_options_hold_where_a_line_says_nothing(octavo: Any, tmp_path: Path) -> 
 
 
 def test_logprobs_where_asked(octavo: Any, tmp_path: Path) -> None:
-    (result,), _ = answers(
-        octavo, tmp_path, [{"prompt": "ab", "max_tokens": 1, "logprobs": 1, "prompt_logprobs": 0}]
-    )
+    (result,), _ = answers(octavo, tmp_path, [{"prompt": "ab", "max_tokens": 1, "logprobs": 1, "prompt_logprobs": 0}])
     top = {"token_id": 65, "token": "A", "logprob": -0.5, "rank": 1}
     chosen = {"token_id": 65, "token": "A", "logprob": -0.5, "rank": 1}
     assert result["logprobs"] == [{**chosen, "top": [top]}]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from fake_model import make_fake_model
-from octavo.sampling_params import SamplingParams
 
 from octavo.cli.run import DEFAULT_MODEL, interrupt_flag, names_model, split_arguments, stream_to_stdout
 from octavo.llm import LLM
 from octavo.loading import LoadedModel
+from octavo.sampling_params import SamplingParams
 
 
 def test_answer_is_streamed_and_the_exit_code_is_0(octavo: Any) -> None:
@@ -100,9 +100,7 @@ def test_chat_remembers_until_it_is_cleared(octavo: Any, fake_model: LoadedModel
         add(request)
 
     engine.add_request = record
-    result = octavo(
-        "run", "smollm2", "--system", "Be brief.", input="one\n\ntwo\n/clear\nthree\n/bye\nfour\n"
-    )
+    result = octavo("run", "smollm2", "--system", "Be brief.", input="one\n\ntwo\n/clear\nthree\n/bye\nfour\n")
     assert result.exit_code == 0
     assert result.stdout == "answer 1\nanswer 2\nanswer 3\n"
     system = "system: Be brief.\n"

@@ -163,9 +163,7 @@ class FakeSampler:
             [((s.seed * 1009 + s.sequence_index) * 1_000_003 + s.output_len) & MASK for s in states],
             np.uint64,
         )
-        noise = (mix(keys[:, None] ^ mix(np.arange(VOCAB, dtype=np.uint64))) >> np.uint64(40)).astype(
-            np.float32
-        )
+        noise = (mix(keys[:, None] ^ mix(np.arange(VOCAB, dtype=np.uint64))) >> np.uint64(40)).astype(np.float32)
         noisy = np.array([s.seed != 0 or s.sequence_index != 0 for s in states])
         tokens = np.argmax(raw + noise * noisy[:, None] / np.float32(1 << 24), axis=1)
         return self._rows(raw, tokens.astype(np.int32), 1)
@@ -178,9 +176,7 @@ class FakeSampler:
     def _rows(self, raw, tokens, top):
         chosen = raw[np.arange(len(raw)), tokens]
         tops = [
-            SimpleNamespace(
-                ids=[int(np.argmax(row))], logprobs=[float(row.max())], rank=int((row > value).sum()) + 1
-            )
+            SimpleNamespace(ids=[int(np.argmax(row))], logprobs=[float(row.max())], rank=int((row > value).sum()) + 1)
             if top
             else None
             for row, value in zip(raw, chosen, strict=True)

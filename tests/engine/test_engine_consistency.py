@@ -50,9 +50,7 @@ def test_batch_and_chunk_budget_change_nothing(case, budget, caching):
 @pytest.mark.parametrize("block_size", [1, 4, 8, 16, 64])
 def test_block_size_changes_nothing(case, block_size):
     windows, expected = case
-    engine = make_engine(
-        windows, num_blocks=600 * len(windows), block_size=block_size, max_num_batched_tokens=50
-    )
+    engine = make_engine(windows, num_blocks=600 * len(windows), block_size=block_size, max_num_batched_tokens=50)
     assert same(run(engine, requests()), expected)
     assert same(run(engine, requests()), expected), "second time, from the prefix cache"
 
@@ -62,9 +60,7 @@ def test_block_size_changes_nothing(case, block_size):
 def test_preemption_at_every_step_changes_nothing(case, caching, block_size):
     """F17"""
     windows, expected = case
-    engine = make_engine(
-        windows, num_blocks=600 * len(windows), block_size=block_size, enable_prefix_caching=caching
-    )
+    engine = make_engine(windows, num_blocks=600 * len(windows), block_size=block_size, enable_prefix_caching=caching)
     answers = run(engine, requests(), each_step=engine.scheduler.preempt_all)
     assert same(answers, expected)
     assert engine.stats().preemptions > 50
@@ -76,9 +72,7 @@ def test_preemption_at_every_step_with_small_chunks_changes_nothing(case, budget
     windows_hit = all(window is None for window in windows)
     if not windows_hit and budget < 64:
         pytest.skip("a chunk smaller than what a resumed sequence computes again never ends")
-    engine = make_engine(
-        windows, num_blocks=600 * len(windows), max_num_batched_tokens=budget, max_num_seqs=4
-    )
+    engine = make_engine(windows, num_blocks=600 * len(windows), max_num_batched_tokens=budget, max_num_seqs=4)
     wanted = [r for r in requests() if r.params.prompt_logprobs is None and r.params.n == 1]
     answers = run(engine, wanted, each_step=engine.scheduler.preempt_all)
     assert same(answers, {r.request_id: expected[r.request_id] for r in wanted})

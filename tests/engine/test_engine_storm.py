@@ -181,9 +181,7 @@ def storm(engine, rng, count, check_every):
         while added < count and len(live) < 24:
             name = str(added)
             tokens = [rng.randrange(4, 8) for _ in range(rng.randrange(1, 30))]
-            engine.add_request(
-                request(name, tokens, n=rng.choice((1, 1, 1, 3)), max_tokens=rng.randrange(1, 12))
-            )
+            engine.add_request(request(name, tokens, n=rng.choice((1, 1, 1, 3)), max_tokens=rng.randrange(1, 12)))
             live.append(name)
             added += 1
         for update in engine.step():

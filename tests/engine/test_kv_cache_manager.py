@@ -146,9 +146,7 @@ def test_a_hit_needs_of_a_windowed_group_only_what_the_next_token_sees():
     assert manager.match(sequence(range(30)), 99).num_tokens == 28
     # The windowed group loses the block that 28 tokens need, and all that was released before it.
     cache, pool = manager.prefix_cache, manager.pool
-    block = next(
-        b for b, (node, group) in cache.registered().items() if group == 1 and node.tokens == (24, 25, 26, 27)
-    )
+    block = next(b for b, (node, group) in cache.registered().items() if group == 1 and node.tokens == (24, 25, 26, 27))
     while block not in pool.snapshot()[0] and pool.is_kept(block):
         pool._evict()
     for length, expected in [(29, 0), (41, 40)]:

@@ -112,9 +112,7 @@ def test_the_oldest_request_advances_in_every_step(num_blocks):
     """F41, F43: proof of progress: the first of those that are left computes tokens in each step."""
     engine = make_engine(num_blocks=num_blocks, max_num_batched_tokens=13)
     for i in range(12):
-        engine.add_request(
-            request(str(i), prompt(i, 5 + 3 * i), max_tokens=60 - 3 * i, seed=i, n=1 + (i % 5 == 0))
-        )
+        engine.add_request(request(str(i), prompt(i, 5 + 3 * i), max_tokens=60 - 3 * i, seed=i, n=1 + (i % 5 == 0)))
     for _ in range(3000):
         if not engine.has_unfinished:
             break
@@ -125,9 +123,7 @@ def test_the_oldest_request_advances_in_every_step(num_blocks):
         check_invariants(engine)
         after = progress(oldest)
         assert any(
-            after.get(seq) is None or after[seq] > computed
-            for seq, computed in before.items()
-            if computed is not None
+            after.get(seq) is None or after[seq] > computed for seq, computed in before.items() if computed is not None
         )
     assert not engine.has_unfinished and engine.stats().preemptions > 0
 

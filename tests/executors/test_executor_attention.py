@@ -13,9 +13,7 @@ HEAD_DIMS = [16, 32, 40, 64, 80, 96, 100, 112, 128, 144, 256, 257]
 class Case:
     """Random q, k, v for each token id, and what attention over some tokens must give."""
 
-    def __init__(
-        self, make_executor, heads, kv_heads, head_dim, block_size, window=None, layers=1, max_len=40
-    ):
+    def __init__(self, make_executor, heads, kv_heads, head_dim, block_size, window=None, layers=1, max_len=40):
         self.shape = (heads, kv_heads, head_dim, head_dim**-0.5, window)
         self.layers = layers
         self.program = attention_program(VOCAB, *self.shape, layers)

@@ -12,9 +12,7 @@ from octavo.loaders.hub import octavo_home
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without"
-    )
+    config.addinivalue_line("markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without")
 
 
 @pytest.fixture

@@ -38,9 +38,7 @@ def gguf_value(kind: str, value: Any) -> bytes:
         return gguf_string(value)
     if kind == "arr":
         inner, items = value
-        return struct.pack("<IQ", GGUF_TYPES[inner], len(items)) + b"".join(
-            gguf_value(inner, i) for i in items
-        )
+        return struct.pack("<IQ", GGUF_TYPES[inner], len(items)) + b"".join(gguf_value(inner, i) for i in items)
     return struct.pack("<" + FORMATS[kind], value)
 
 
@@ -57,9 +55,7 @@ def gguf_header(keys: list[bytes], infos: list[bytes], version: int = 3) -> byte
     return b"GGUF" + struct.pack("<IQQ", version, len(infos), len(keys)) + b"".join(keys) + b"".join(infos)
 
 
-def gguf_bytes(
-    keys: dict[str, tuple[str, Any]], tensors: dict[str, tuple[str, tuple[int, ...], bytes]]
-) -> bytes:
+def gguf_bytes(keys: dict[str, tuple[str, Any]], tensors: dict[str, tuple[str, tuple[int, ...], bytes]]) -> bytes:
     """A whole file. keys: name -> (kind, value); tensors: name -> (kind, row-major shape, bytes)."""
     infos, data = [], b""
     for name, (kind, shape, raw) in tensors.items():
@@ -166,7 +162,5 @@ def write_directory(folder: Path, config: dict[str, Any], tensors: dict[str, Any
     """A model directory with one safetensors file."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(
-        safetensors_bytes(hf_tensors() if tensors is None else tensors)
-    )
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(hf_tensors() if tensors is None else tensors))
     return folder

@@ -74,13 +74,8 @@ def test_only_llama_rows_are_reordered(tmp_path: Path) -> None:
 def test_names_of_norms_depend_on_the_family() -> None:
     assert canonical_name("blk.3.ffn_norm.weight", "llama") == "layers.3.post_attention_layernorm.weight"
     assert canonical_name("blk.3.ffn_norm.weight", "gemma3") == "layers.3.pre_feedforward_layernorm.weight"
-    assert (
-        canonical_name("blk.3.post_attention_norm.weight", "gemma3")
-        == "layers.3.post_attention_layernorm.weight"
-    )
-    assert (
-        canonical_name("blk.3.post_ffw_norm.weight", "gemma3") == "layers.3.post_feedforward_layernorm.weight"
-    )
+    assert canonical_name("blk.3.post_attention_norm.weight", "gemma3") == "layers.3.post_attention_layernorm.weight"
+    assert canonical_name("blk.3.post_ffw_norm.weight", "gemma3") == "layers.3.post_feedforward_layernorm.weight"
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,7 @@ def test_values_of_every_type_are_read(tmp_path: Path, version: int) -> None:
     keys = [gguf_key(kind, kind, value) for kind, value in VALUES.items()]
     file = _read(tmp_path, gguf_header(keys, [], version))
     assert file.metadata == VALUES
-    assert {key: type(value) for key, value in file.metadata.items()} == {
-        k: type(v) for k, v in VALUES.items()
-    }
+    assert {key: type(value) for key, value in file.metadata.items()} == {k: type(v) for k, v in VALUES.items()}
 
 
 @pytest.mark.parametrize("kind", sorted(VALUES))
@@ -258,17 +256,13 @@ INTERESTING = [
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, HEADER_SIZE), st.sampled_from(INTERESTING) | st.binary(min_size=1, max_size=4)
-        ),
+        st.tuples(st.integers(0, HEADER_SIZE), st.sampled_from(INTERESTING) | st.binary(min_size=1, max_size=4)),
         min_size=1,
         max_size=3,
     ),
     st.none() | st.integers(0, len(SEED)),
 )
-def test_mutated_files_load_or_are_refused(
-    tmp_path: Path, changes: list[tuple[int, bytes]], cut: int | None
-) -> None:
+def test_mutated_files_load_or_are_refused(tmp_path: Path, changes: list[tuple[int, bytes]], cut: int | None) -> None:
     data = bytearray(SEED)
     for at, new in changes:
         data[at : at + len(new)] = new

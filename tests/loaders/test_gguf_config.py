@@ -14,9 +14,7 @@ from octavo.loaders.tensor_source import CheckpointError
 from octavo.models.model_config import ModelConfig
 
 
-def _config(
-    tmp_path: Path, keys: dict[str, tuple[str, Any]], tensors: dict[str, Any] | None = None
-) -> ModelConfig:
+def _config(tmp_path: Path, keys: dict[str, tuple[str, Any]], tensors: dict[str, Any] | None = None) -> ModelConfig:
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_bytes(keys, llama_tensors() if tensors is None else tensors))
     return gguf_model_config(read_gguf(path))

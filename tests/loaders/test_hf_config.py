@@ -153,9 +153,7 @@ def test_yarn_without_an_original_length_gets_that_of_the_model() -> None:
     assert scaling == {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 
-@pytest.mark.parametrize(
-    "parameters", [None, {}, {"rope_type": "default"}, {"type": "default", "rope_theta": 1e4}]
-)
+@pytest.mark.parametrize("parameters", [None, {}, {"rope_type": "default"}, {"type": "default", "rope_theta": 1e4}])
 def test_plain_rope_is_none(parameters: dict[str, Any] | None) -> None:
     assert normalize_rope(parameters, "x") is None
 

@@ -128,8 +128,7 @@ def test_every_source_that_failed_is_named(hub: Hub, wheels: Path, tmp_path: Pat
     assert "tiny could not be fetched" in message
     assert "hub repository owner/tiny: " in message and "HTTP 404" in message
     assert (
-        "package archive tiny-part1==1.0, tiny-part2==1.0: pip download ended with status 1: ERROR: No mat"
-        in message
+        "package archive tiny-part1==1.0, tiny-part2==1.0: pip download ended with status 1: ERROR: No mat" in message
     )
 
 
@@ -246,15 +245,11 @@ def test_one_file_of_a_repository(hub: Hub, tmp_path: Path) -> None:
     assert len(hub.requests) == asked
     with pytest.raises(PullError, match=r"has no file 'x\.gguf'; it has q4/m\.gguf, n\.gguf"):
         pull("owner/ggufs:x.gguf", tmp_path)
-    with pytest.raises(
-        PullError, match=r"no config\.json with safetensors weights; name .* owner/ggufs:q4/m\.gguf"
-    ):
+    with pytest.raises(PullError, match=r"no config\.json with safetensors weights; name .* owner/ggufs:q4/m\.gguf"):
         pull("owner/ggufs", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "listing", [b"[]", b"{", b'{"sha": "x", "siblings": []}', b'{"sha": 1, "siblings": [3]}']
-)
+@pytest.mark.parametrize("listing", [b"[]", b"{", b'{"sha": "x", "siblings": []}', b'{"sha": 1, "siblings": [3]}'])
 def test_malformed_listings_are_refused(hub: Hub, tmp_path: Path, listing: bytes) -> None:
     hub.files["/api/models/owner/bad?blobs=true"] = listing
     with pytest.raises(PullError, match=r"is no listing of a repository"):
@@ -301,9 +296,7 @@ def test_a_near_miss_is_corrected(hub: Hub, tmp_path: Path) -> None:
         resolve_model("tinny", tmp_path)
 
 
-def test_the_cache_is_where_the_environment_says(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_where_the_environment_says(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCTAVO_HOME", str(tmp_path / "there"))
     hub.add_repository("owner/tiny", {"tiny.gguf": DATA})
     assert pull("tiny") == tmp_path / "there" / "models" / "tiny.gguf"

@@ -119,11 +119,7 @@ SEED = safetensors_bytes({"a": f32((2, 3)), "b": f32((2,))})
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.tuples(st.integers(0, len(SEED) - 1), st.binary(min_size=1, max_size=3)), min_size=1, max_size=3
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, len(SEED) - 1), st.binary(min_size=1, max_size=3)), min_size=1, max_size=3))
 def test_mutated_files_load_or_are_refused(tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
     data = bytearray(SEED)
     for at, new in changes:
@@ -202,9 +198,7 @@ def test_a_directory_without_weights_is_refused(tmp_path: Path) -> None:
 def test_weights_of_other_types_are_refused(tmp_path: Path) -> None:
     tensors = hf_tensors() | {"model.norm.weight": ("F8_E4M3", (8,), bytes(8))}
     folder = write_directory(tmp_path / "hf", hf_config(), tensors)
-    with pytest.raises(
-        CheckpointError, match=r"model\.safetensors: tensor 'model\.norm\.weight': is F8_E4M3"
-    ):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: tensor 'model\.norm\.weight': is F8_E4M3"):
         open_directory(folder)
 
 

@@ -139,9 +139,7 @@ class Batch:
             whole = self.contexts[number]
             context = Context(whole.q[:end], whole.k[:end], whole.v[:end])
             assert self.scale is not None
-            want = expected(
-                context, end - first, self.heads, self.window, self.scale, self.dtype == "bfloat16"
-            )
+            want = expected(context, end - first, self.heads, self.window, self.scale, self.dtype == "bfloat16")
             limit = slack * tolerance(self.isa, self.dtype) * np.abs(want).max()
             assert np.abs(out - want).max() <= limit, (number, first, end)
 

@@ -43,7 +43,9 @@ def emulate(w_int: np.ndarray, scales: np.ndarray, x: np.ndarray) -> np.ndarray:
     return (total * scale).astype(np.float32)
 
 
-def pack(fmt: str, n: int, k: int, team: _native.ThreadTeam, rng: np.random.Generator, **kwargs) -> _native.PackedWeight:
+def pack(
+    fmt: str, n: int, k: int, team: _native.ThreadTeam, rng: np.random.Generator, **kwargs
+) -> _native.PackedWeight:
     kind = INTEGER_FORMATS[fmt]
     return _native.PackedWeight.pack(fmt, kind, random_blocks(kind, n, k, rng), n, k, team, **kwargs)
 
@@ -102,11 +104,17 @@ def test_the_longest_rows_are_exact_on_every_instruction_set(fmt: str, team: _na
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w8"])
-def test_bits_of_a_row_do_not_depend_on_its_neighbours_or_the_threads(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+def test_bits_of_a_row_do_not_depend_on_its_neighbours_or_the_threads(
+    fmt: str, isa: str, team: _native.ThreadTeam
+) -> None:
     rng = np.random.default_rng(2)
     n, k = 100, 288
     kind = INTEGER_FORMATS.get(fmt, "F32")
-    raw = rng.standard_normal(n * k).astype(np.float32).view(np.uint8) if kind == "F32" else random_blocks(kind, n, k, rng)
+    raw = (
+        rng.standard_normal(n * k).astype(np.float32).view(np.uint8)
+        if kind == "F32"
+        else random_blocks(kind, n, k, rng)
+    )
     weight = _native.PackedWeight.pack(fmt, kind, raw, n, k, team)
     x = rng.standard_normal((70, k)).astype(np.float32)
     everything = weight.matmul(x, isa, team)
@@ -121,7 +129,11 @@ def test_products_are_close_to_float64_with_bias_and_accumulation(fmt: str, isa:
     rng = np.random.default_rng(3)
     n, k = 50, 512
     kind = INTEGER_FORMATS.get(fmt, "F32")
-    raw = rng.standard_normal(n * k).astype(np.float32).view(np.uint8) if kind == "F32" else random_blocks(kind, n, k, rng)
+    raw = (
+        rng.standard_normal(n * k).astype(np.float32).view(np.uint8)
+        if kind == "F32"
+        else random_blocks(kind, n, k, rng)
+    )
     bias = rng.standard_normal(n).astype(np.float32)
     weight = _native.PackedWeight.pack(fmt, kind, raw, n, k, team, bias=bias)
     weights = weight.dequantize().astype(np.float64)

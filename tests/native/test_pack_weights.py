@@ -1,4 +1,4 @@
-"""Packing of file tensors: against golden values of every GGUF kind (data/gguf_blocks.npz, made with the gguf package)."""
+"""Packing of file tensors: against golden values of every GGUF kind (data/gguf_blocks.npz, by the gguf package)."""
 
 from __future__ import annotations
 

@@ -46,15 +46,11 @@ def test_dynamic_is_plain_up_to_the_original_length():
 def test_llama3_factors_divide_the_plain_frequencies():
     factors = np.linspace(1, 8, 8).tolist()
     rope = make_rope(16, 1e4, {"rope_type": "llama3_factors", "factors": factors}, 64)
-    np.testing.assert_allclose(
-        np.array(rope.inv_freq) * factors, make_rope(16, 1e4, None, 64).inv_freq, rtol=1e-6
-    )
+    np.testing.assert_allclose(np.array(rope.inv_freq) * factors, make_rope(16, 1e4, None, 64).inv_freq, rtol=1e-6)
 
 
 def test_unknown_type_lists_the_known_ones():
-    with pytest.raises(
-        ValueError, match=r"'longrope' is unknown; known are default, dynamic, linear, llama3"
-    ):
+    with pytest.raises(ValueError, match=r"'longrope' is unknown; known are default, dynamic, linear, llama3"):
         make_rope(16, 1e4, {"rope_type": "longrope"}, 64)
 
 

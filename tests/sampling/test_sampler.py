@@ -113,9 +113,7 @@ def test_logit_bias_forces_and_forbids(make_sampler):
 
 
 def test_ids_outside_the_vocabulary_have_no_effect(make_sampler):
-    made = state(
-        prompt=[99, 1], eos=[77], temperature=0, repetition_penalty=2.0, min_tokens=1, logit_bias={55: 9}
-    )
+    made = state(prompt=[99, 1], eos=[77], temperature=0, repetition_penalty=2.0, min_tokens=1, logit_bias={55: 9})
     assert one(make_sampler(3), [0, 1, 0.9], made) == 2
 
 
@@ -138,9 +136,7 @@ def test_ignore_eos_leaves_the_end_of_sequence_choosable(make_sampler):
 def test_repetition_penalty_counts_prompt_and_output(make_sampler):
     sampler = make_sampler(4)
     assert one(sampler, [3, 2, 1, 0], state(prompt=[0, 0, 0], temperature=0, repetition_penalty=2.0)) == 1
-    assert (
-        one(sampler, [3, 2, 1, 0], state(prompt=[0], output=[1], temperature=0, repetition_penalty=4.0)) == 2
-    )
+    assert one(sampler, [3, 2, 1, 0], state(prompt=[0], output=[1], temperature=0, repetition_penalty=4.0)) == 2
     # Negative logits are multiplied, so that a penalised token never gains.
     assert one(sampler, [-1, -1.5, -9, -9], state(prompt=[0], temperature=0, repetition_penalty=2.0)) == 1
 
@@ -227,9 +223,7 @@ def test_logits_are_the_same_afterwards(make_sampler):
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((2, 100)).astype(np.float32)
     before = logits.copy()
-    made = state(
-        prompt=[1, 2], output=[2], repetition_penalty=2.0, presence_penalty=1.0, logit_bias={2: 3, 5: 1}
-    )
+    made = state(prompt=[1, 2], output=[2], repetition_penalty=2.0, presence_penalty=1.0, logit_bias={2: 3, 5: 1})
     make_sampler(100).sample(logits, [made, state(eos=[3], min_tokens=4)])
     assert logits.tobytes() == before.tobytes()
 
@@ -242,9 +236,7 @@ def test_score_reports_given_tokens(make_sampler):
     exact = logits.astype(np.float64)
     exact -= np.log(np.exp(exact).sum(1, keepdims=True))
     np.testing.assert_allclose(scored.logprobs, exact[np.arange(3), ids], atol=2e-6)
-    assert [top.rank for top in scored.tops] == [
-        1 + int((exact[i] > exact[i, ids[i]]).sum()) for i in range(3)
-    ]
+    assert [top.rank for top in scored.tops] == [1 + int((exact[i] > exact[i, ids[i]]).sum()) for i in range(3)]
     assert scored.tops[2].ids[0] == ids[2]
     assert [len(top.ids) for top in scored.tops] == [2, 2, 2]
 

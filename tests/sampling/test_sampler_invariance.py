@@ -42,14 +42,9 @@ def random_batch(rng, num_rows, vocab_size):
     logits[rng.random(logits.shape) < 0.001] = np.nan
     params = [random_params(rng) for _ in range(num_rows)]
     prompts = [rng.integers(0, min(vocab_size, 300), 20).tolist() for _ in range(num_rows)]
-    outputs = [
-        rng.integers(0, min(vocab_size, 300), int(rng.integers(0, 12))).tolist() for _ in range(num_rows)
-    ]
+    outputs = [rng.integers(0, min(vocab_size, 300), int(rng.integers(0, 12))).tolist() for _ in range(num_rows)]
     words = (vocab_size + 31) // 32
-    masks = [
-        rng.integers(0, 2**32, words, dtype=np.uint32) if rng.random() < 0.2 else None
-        for _ in range(num_rows)
-    ]
+    masks = [rng.integers(0, 2**32, words, dtype=np.uint32) if rng.random() < 0.2 else None for _ in range(num_rows)]
 
     def make_states():
         states = []
@@ -68,9 +63,7 @@ def as_bytes(sampled):
     parts = [sampled.token_ids.tobytes(), sampled.logprobs.tobytes()]
     for top in sampled.tops:
         parts.append(
-            b"-"
-            if top is None
-            else top.ids.tobytes() + top.logprobs.tobytes() + bytes(str(top.rank), "ascii")
+            b"-" if top is None else top.ids.tobytes() + top.logprobs.tobytes() + bytes(str(top.rank), "ascii")
         )
     return b"|".join(parts)
 
@@ -168,9 +161,7 @@ def test_sequences_of_one_request_differ_and_repeat(make_sampler):
     params = SamplingParams(seed=5)
 
     def draw():
-        return sampler.sample(
-            logits, [SamplingState(params, [], 5, index) for index in range(8)]
-        ).token_ids.tolist()
+        return sampler.sample(logits, [SamplingState(params, [], 5, index) for index in range(8)]).token_ids.tolist()
 
     assert draw() == draw()
     assert len(set(draw())) == 8
@@ -182,8 +173,5 @@ def test_a_sampler_keeps_its_threads(make_sampler):
     del team
     gc.collect()
     assert (
-        sampler.sample(
-            np.zeros((1, 140_000), np.float32), [SamplingState(SamplingParams(), [], 0)]
-        ).token_ids[0]
-        >= 0
+        sampler.sample(np.zeros((1, 140_000), np.float32), [SamplingState(SamplingParams(), [], 0)]).token_ids[0] >= 0
     )

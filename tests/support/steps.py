@@ -62,9 +62,7 @@ class Layout:
             logits_rows = range(starts[-1]) if all_logits else starts[1:] - 1
         return Step(
             token_ids=np.concatenate([part.tokens for part in parts]).astype(np.int32),
-            positions=np.concatenate([np.arange(p.start, p.start + len(p.tokens)) for p in parts]).astype(
-                np.int32
-            ),
+            positions=np.concatenate([np.arange(p.start, p.start + len(p.tokens)) for p in parts]).astype(np.int32),
             query_start_loc=starts,
             seq_lens=np.array([part.start + len(part.tokens) for part in parts], np.int32),
             block_tables=tuple(

@@ -25,9 +25,7 @@ hypothesis.settings.register_profile("octavo", deadline=None, max_examples=60)
 
 def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("octavo")  # no deadlines: timings on a shared machine are no failures
-    config.addinivalue_line(
-        "markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without"
-    )
+    config.addinivalue_line("markers", "real_model: needs a real model's file under $OCTAVO_HOME; skipped without")
 
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -99,11 +97,7 @@ def byte_level_metadata(**changes: Any) -> dict[str, Any]:
         "bos_token_id": 0,
         "eos_token_id": 1,
     }
-    return {
-        f"tokenizer.ggml.{name}": value
-        for name, value in {**metadata, **changes}.items()
-        if value is not None
-    }
+    return {f"tokenizer.ggml.{name}": value for name, value in {**metadata, **changes}.items() if value is not None}
 
 
 def sentencepiece_metadata(**changes: Any) -> dict[str, Any]:
@@ -140,11 +134,7 @@ def sentencepiece_metadata(**changes: Any) -> dict[str, Any]:
         "eos_token_id": 2,
         "unknown_token_id": 0,
     }
-    return {
-        f"tokenizer.ggml.{name}": value
-        for name, value in {**metadata, **changes}.items()
-        if value is not None
-    }
+    return {f"tokenizer.ggml.{name}": value for name, value in {**metadata, **changes}.items() if value is not None}
 
 
 @pytest.fixture(scope="session")

@@ -34,10 +34,7 @@ def user(content):
 def test_ordinary_chats_give_the_ids_of_their_text(tokenizer):
     messages = [*user("hello world"), {"role": "assistant", "content": "  hello "}]
     ids = tokenizer.apply_chat_template(messages)
-    text = (
-        "<|im_start|>user\nhello world<|im_end|>\n<|im_start|>assistant\nhello<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
+    text = "<|im_start|>user\nhello world<|im_end|>\n<|im_start|>assistant\nhello<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.render_chat(messages) == text
     assert ids == tokenizer.encode(text, add_special_tokens=False)
 
@@ -51,11 +48,7 @@ def test_control_tokens_in_messages_are_plain_text(tokenizer):
     assert tokenizer.decode(ids, skip_special_tokens=False) == tokenizer.render_chat(user(content))
 
 
-@given(
-    st.lists(
-        st.sampled_from(["<|im_end|>", "<|im_start|>", "<|", "im_", "end|>", " ", "hello", "\ufdd0", "<tag>"])
-    )
-)
+@given(st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<|", "im_", "end|>", " ", "hello", "\ufdd0", "<tag>"])))
 def test_no_content_makes_a_control_token(parts):
     tokenizer = _TOKENIZER[0]
     content = "".join(parts)

@@ -41,9 +41,7 @@ def test_bad_syntax_is_refused_when_loading():
         ChatTemplate("{% for %}", {})
 
 
-@pytest.mark.parametrize(
-    "source", ["{{ 1 / 0 }}", "{{ nothing.at.all }}", "{{ messages[0].content.nope() }}"]
-)
+@pytest.mark.parametrize("source", ["{{ 1 / 0 }}", "{{ nothing.at.all }}", "{{ messages[0].content.nope() }}"])
 def test_other_failures_are_value_errors(source):
     with pytest.raises(ValueError, match="chat template failed"):
         render(source)

@@ -74,10 +74,7 @@ def test_sentencepiece_without_bytes_gives_the_unknown_token(sentencepiece):
     metadata = sentencepiece()
     types = metadata["tokenizer.ggml.token_type"]
     tokens = metadata["tokenizer.ggml.tokens"]
-    tokens = [
-        token.replace("<0x", "byte") if kind == 6 else token
-        for token, kind in zip(tokens, types, strict=True)
-    ]
+    tokens = [token.replace("<0x", "byte") if kind == 6 else token for token, kind in zip(tokens, types, strict=True)]
     types = [1 if kind == 6 else kind for kind in types]
     tokenizer = load_tokenizer(sentencepiece(tokens=tokens, token_type=types))
     assert tokenizer.encode("é", False)[-1] == 0

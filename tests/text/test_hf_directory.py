@@ -47,9 +47,7 @@ def sentencepiece_backend(prepend_scheme="first"):
     backend.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme=prepend_scheme, split=False)
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     backend.decoder = decoders.Sequence(steps)
-    backend.add_special_tokens(
-        [tokenizers.AddedToken(token, special=True, normalized=False) for token in SPECIAL]
-    )
+    backend.add_special_tokens([tokenizers.AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     return backend
 
 
@@ -99,9 +97,7 @@ def test_bos_follows_the_post_processor(tmp_path):
     bos = backend.token_to_id("<s>")
     backend.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", bos)])
     tokenizer = save(tmp_path, backend)
-    assert (
-        tokenizer.encode("hello") == tokenizer.encode("<s>hello") == [bos, *tokenizer.encode("hello", False)]
-    )
+    assert tokenizer.encode("hello") == tokenizer.encode("<s>hello") == [bos, *tokenizer.encode("hello", False)]
 
 
 def test_add_bos_token_in_the_config_decides(tmp_path):
@@ -173,9 +169,7 @@ def test_an_unknown_decoder_is_decoded_as_a_whole(tmp_path):
     tokenizer = save(tmp_path, backend)
     ids = tokenizer.encode("hello 你好")
     detokenizer = tokenizer.detokenizer()
-    assert (
-        "".join(map(detokenizer.append, ids)) + detokenizer.finish() == tokenizer.decode(ids) == "hello 你好"
-    )
+    assert "".join(map(detokenizer.append, ids)) + detokenizer.finish() == tokenizer.decode(ids) == "hello 你好"
     assert tokenizer.decode([10**6, *ids, -1]) == "hello 你好"
 
 

@@ -12,8 +12,7 @@ from octavo.text.pre_tokenizers import _BY_NAME, find_pre_tokenizer
 
 def words(name, text):
     splits = [
-        pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-        for pattern in find_pre_tokenizer(name).patterns
+        pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in find_pre_tokenizer(name).patterns
     ]
     return [word for word, _ in pre_tokenizers.Sequence(splits).pre_tokenize_str(text)]
 

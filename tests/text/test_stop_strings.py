@@ -12,9 +12,7 @@ from octavo.text.stop_strings import StopMatcher, check_no_surrogates, check_sto
 
 def first_match(text, stop):
     """(start, end) of the match that ends first, the longest of those: the definition, slowly."""
-    matches = [
-        (end, -len(s), s) for s in stop for end in range(len(s), len(text) + 1) if text[:end].endswith(s)
-    ]
+    matches = [(end, -len(s), s) for s in stop for end in range(len(s), len(text) + 1) if text[:end].endswith(s)]
     if not matches:
         return None
     end, _, found = min(matches)

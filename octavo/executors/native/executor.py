@@ -13,7 +13,7 @@ from octavo.executors.native.lowering import lower
 from octavo.program.operations import Program
 
 if TYPE_CHECKING:
-    from octavo._native import PackedWeight
+    from octavo._native import PackedWeight, ThreadTeam
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 
@@ -119,7 +119,7 @@ class NativeExecutor:
 class _Packer:
     """Packs each weight once, however often the program reads it (a tied embedding is read twice)."""
 
-    def __init__(self, tensors: Mapping[str, WeightSource], dtype: Dtype, team: object) -> None:
+    def __init__(self, tensors: Mapping[str, WeightSource], dtype: Dtype, team: ThreadTeam) -> None:
         from octavo import _native
 
         self._tensors = tensors
@@ -137,7 +137,15 @@ class _Packer:
             n, k = source.shape
             bias_values = None if bias is None else self.read_vector(bias)
             weight = _native.PackedWeight.pack(
-                self._format(source.kind), source.kind, source.raw, n, k, self._team, source.row_order, bias_values, self._arena
+                self._format(source.kind),
+                source.kind,
+                source.raw,
+                n,
+                k,
+                self._team,
+                source.row_order,
+                bias_values,
+                self._arena,
             )
             self._packed[key] = weight
         return self._packed[key]

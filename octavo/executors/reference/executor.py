@@ -177,9 +177,7 @@ class _Run:
                 ops.write_kv(self.memory, step, op.layer, kept, view(op.k), view(op.v))
             case PagedAttention():
                 kept = self.kv_layers[op.layer]
-                view(op.out)[:] = ops.paged_attention(
-                    self.memory, step, op.layer, kept, view(op.q), op.heads, op.scale
-                )
+                view(op.out)[:] = ops.paged_attention(self.memory, step, op.layer, kept, view(op.q), op.heads, op.scale)
             case GatedActivation():
                 view(op.out)[:] = ops.gated_activation(view(op.gate), view(op.up), op.activation)
             case Add():

@@ -62,9 +62,7 @@ class KVMemory:
         if stop > start and hasattr(mmap, "MADV_DONTNEED"):
             self._mapping.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
-    def write(
-        self, layer: int, blocks: Int32Array, offsets: Int32Array, k: Float32Array, v: Float32Array
-    ) -> None:
+    def write(self, layer: int, blocks: Int32Array, offsets: Int32Array, k: Float32Array, v: Float32Array) -> None:
         """Keeps k and v, [n, kv_heads, head_dim] each, at (blocks[i], offsets[i])."""
         memory = self._layers[layer]
         memory[blocks, 0, :, offsets] = k

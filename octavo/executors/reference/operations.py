@@ -26,7 +26,7 @@ def embed(token_ids: Int32Array, weight: Float32Array, scale: float) -> Float32A
 
 def rms_norm(x: Float32Array, weight: Float32Array, eps: float, heads: int) -> Float32Array:
     """Norms each of the row's `heads` parts; weight [columns / heads]."""
-    parts = x.reshape(len(x), heads, -1)
+    parts = x.reshape(len(x), heads, x.shape[1] // heads)
     mean = np.mean(parts * parts, axis=-1, keepdims=True)
     normed: Float32Array = parts / np.sqrt(mean + np.float32(eps)) * weight
     return normed.reshape(x.shape)
@@ -42,16 +42,12 @@ def apply_rope(x: Float32Array, positions: Int32Array, heads: int, rope: Rope) -
     """Column i of a head turns with column i + rotary_dim / 2; columns from rotary_dim on stay."""
     half = rope.rotary_dim // 2
     cos, sin = (table[:, None, :] for table in cos_sin(rope, positions))
-    parts = x.reshape(len(x), heads, -1)
+    parts = x.reshape(len(x), heads, x.shape[1] // heads)
     left, right, rest = parts[..., :half], parts[..., half : 2 * half], parts[..., 2 * half :]
-    return np.concatenate((left * cos - right * sin, right * cos + left * sin, rest), axis=-1).reshape(
-        x.shape
-    )
+    return np.concatenate((left * cos - right * sin, right * cos + left * sin, rest), axis=-1).reshape(x.shape)
 
 
-def write_kv(
-    memory: KVMemory, step: Step, layer: int, kept: KVLayer, k: Float32Array, v: Float32Array
-) -> None:
+def write_kv(memory: KVMemory, step: Step, layer: int, kept: KVLayer, k: Float32Array, v: Float32Array) -> None:
     """Writes each token's k and v, [T, kv_heads * head_dim], at its slot."""
     for row, table in enumerate(step.block_tables[kept.group]):
         first, last = step.query_start_loc[row], step.query_start_loc[row + 1]
@@ -73,9 +69,7 @@ def paged_attention(
             continue
         positions = step.positions[first:last]
         start = 0 if kept.window is None else max(0, int(positions[0]) - kept.window + 1)
-        logical = np.arange(
-            start // memory.block_size, int(positions[-1]) // memory.block_size + 1, dtype=np.int32
-        )
+        logical = np.arange(start // memory.block_size, int(positions[-1]) // memory.block_size + 1, dtype=np.int32)
         k, v = memory.read(layer, _mapped(table, logical, row))
         key_positions = logical[0] * memory.block_size + np.arange(k.shape[1], dtype=np.int32)
         visible = visibility(positions, key_positions, kept.window)
