@@ -29,7 +29,7 @@ class Executor(Protocol):
         ...
 
     def reserve_kv(self, num_blocks: int, block_size: int) -> None:
-        """Reserves address space for block ids 0 to num_blocks - 1; memory is committed when a block is first written."""
+        """Reserves address space for block ids 0 to num_blocks - 1; memory is committed by the first write."""
         ...
 
     def release_blocks(self, first: int, count: int) -> None:
