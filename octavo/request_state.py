@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
 
 if TYPE_CHECKING:
+    from octavo.beam_search_params import BeamSearchParams
     from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob
     from octavo.prompts import TokenizedPrompt
-    from octavo.beam_search_params import BeamSearchParams
     from octavo.sampling_params import SamplingParams
     from octavo.text.text_stream import TextStream
     from octavo.text.tokenizer import Tokenizer

@@ -141,7 +141,7 @@ class BeamSearch:
         else:
             return None
         output = sequence.token_ids[sequence.request.num_prompt_tokens :]
-        score = extension.total / length**self.params.length_penalty
+        score = extension.total / float(length) ** self.params.length_penalty
         return FinishedBeam([*output, token], extension.total, score, reason, stop_reason, [])
 
     def _keep_best(self, ended: list[FinishedBeam]) -> None:
@@ -160,4 +160,4 @@ class BeamSearch:
         length = sequence.num_output_tokens + 1
         if early == "never" and penalty > 0:
             length = sequence.max_len - sequence.request.num_prompt_tokens
-        return running[0].total / length**penalty <= self.finished[-1].score
+        return running[0].total / float(length) ** penalty <= self.finished[-1].score

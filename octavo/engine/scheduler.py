@@ -125,10 +125,11 @@ class Scheduler:
             if end > sequence.writable_end and not self._make_room(request, sequence, end, may_preempt):
                 if request.status is not RequestStatus.RUNNING:
                     plan.cut(before)
-                return
+                return None
             plan.add(sequence, count)
             if request.pending:
                 self._fork_resumed(request, sequence, end)
+        return None
 
     def _advance_beams(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
         """Plans the next tokens of several beams. They choose together: all compute their last token in one step, or

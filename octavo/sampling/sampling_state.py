@@ -39,8 +39,8 @@ class SamplingState:
         sequence_index: int = 0,
         eos_token_ids: Sequence[int] = (),
     ) -> None:
-        """params: also BeamSearchParams, for Sampler.continuations; seed: any integer, of which 64 bits count; sequence_index: 0 to n - 1, which answer of the
-        request it is."""
+        """params: also BeamSearchParams, for Sampler.continuations; seed: any integer, of which 64 bits count;
+        sequence_index: 0 to n - 1, which answer of the request it is."""
         self.params = params
         self.seed = seed & _MASK64
         self.sequence_index = sequence_index

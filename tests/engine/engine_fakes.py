@@ -144,7 +144,7 @@ class FakeState:
         if self.output_len == self.fail_at:
             raise RuntimeError("this state fails")
 
-    def fork(self) -> "FakeState":
+    def fork(self) -> FakeState:
         return replace(self)
 
 

@@ -50,7 +50,7 @@ def test_a_prompt_that_departs_inside_a_cached_block_starts_there():
         engine = make_engine(block_size=8)
         tokens = prompt(0, 24)
         run(engine, [request("a", tokens, max_tokens=3)])
-        other = tokens[:departs] + [tokens[departs] ^ 1] + prompt(1, 5)
+        other = [*tokens[:departs], tokens[departs] ^ 1, *prompt(1, 5)]
         expected = run(make_engine(enable_prefix_caching=False), [request("b", other)])["b"]
         got = run(engine, [request("b", other)])["b"]
         assert got.tokens == expected.tokens and got.num_cached == departs
