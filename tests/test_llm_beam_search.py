@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,7 +97,7 @@ def test_allowed_tokens_hold_for_every_beam(llm: LLM) -> None:
 
 
 def test_fewer_beams_than_asked_for_are_empty_answers(llm: LLM) -> None:
-    bias = {token: -100.0 for token in range(96)}
+    bias = dict.fromkeys(range(96), -100.0)
     params = BeamSearchParams(4, 1, ignore_eos=True, logit_bias=bias)
     assert len(llm.beam_search("abc", params)[0].outputs) == 4
     state = llm._new_state(llm.reader.read("abc"), BeamSearchParams(4, 1, ignore_eos=True))
@@ -131,7 +130,7 @@ def test_parameters_and_prompts_must_match(llm: LLM) -> None:
     with pytest.raises(ValueError, match="below the vocabulary size 96"):
         llm.beam_search("a", BeamSearchParams(stop_token_ids=[96]))
     for empty in ("", [], [[]], [""]):
-        with pytest.raises(ValueError, match="empty|at least one"):  # F26
+        with pytest.raises(ValueError, match=r"empty|at least one"):  # F26
             llm.beam_search(empty, BeamSearchParams())
     assert not llm.driver.has_unfinished
 
