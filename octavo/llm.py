@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 
+KEPT_BYTES = 256 * 2**20
+"""KV memory without content that an LLM keeps ready between calls; what is beyond goes back to the system."""
+
 
 class LLM:
     """A model with its KV memory.
@@ -56,6 +59,7 @@ class LLM:
         self.loaded = loaded
         self._ids = count()
         self._closed = False
+        self._kept_blocks = KEPT_BYTES // loaded.block_bytes
         self.driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
         self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
 
@@ -149,7 +153,7 @@ class LLM:
                 if state is not None and state.refused and state.error is not None:
                     raise state.error  # before the first step
                 progress.finished()
-        self.driver.release_idle_memory()
+        self.driver.release_idle_memory(self._kept_blocks)
         return [state.output() for state in states]
 
     def _stream(self, prompt: TokenizedPrompt, params: SamplingParams | None) -> Iterator[RequestOutput]:
@@ -170,7 +174,7 @@ class LLM:
         finally:
             self.driver.abort(state.request_id)
             if not self._closed:
-                self.driver.release_idle_memory()
+                self.driver.release_idle_memory(self._kept_blocks)
 
     def _check_open(self) -> None:
         if self._closed:

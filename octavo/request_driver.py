@@ -106,9 +106,9 @@ class RequestDriver:
                 self.abort(state.request_id, error)
         return list(changed.values())
 
-    def release_idle_memory(self) -> int:
+    def release_idle_memory(self, keep_blocks: int = 0) -> int:
         """Gives KV memory that holds nothing back to the system, if nothing runs: the number of blocks."""
-        return 0 if self._states else self.engine.release_idle_memory()
+        return 0 if self._states else self.engine.release_idle_memory(keep_blocks)
 
     def is_running(self, state: RequestState) -> bool:
         """Whether the engine has this very request, not another one of the same id."""

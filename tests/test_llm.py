@@ -263,8 +263,9 @@ def test_idle_memory_is_given_back_after_each_call(fake_model: LoadedModel) -> N
     assert engine.released == 1
     llm.generate("a", LONG)
     assert engine.released == 2
+    assert engine.kept_blocks == 256 * 2**20 // fake_model.block_bytes
     llm.reset_prefix_cache()
-    assert (engine.dropped, engine.released) == (1, 3)
+    assert (engine.dropped, engine.released, engine.kept_blocks) == (1, 3, 0)
 
 
 def test_close_frees_and_may_be_called_twice(fake_model: LoadedModel) -> None:
