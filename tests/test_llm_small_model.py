@@ -257,6 +257,22 @@ def test_ids_beyond_the_vocabulary_in_parameters_are_refused(make_llm: Callable[
     assert not llm.driver.has_unfinished
 
 
+def test_request_without_any_token_to_choose_ends_alone(
+    make_llm: Callable[..., LLM], executor: str, alone: dict[str, list[Any]]
+) -> None:
+    """Every token ends the sequence, and none may before min_tokens: nothing is left to choose."""
+    nothing = SamplingParams(max_tokens=5, min_tokens=2, stop_token_ids=list(range(96)))
+    llm = make_llm()
+    good, bad, other = llm.generate(PROMPTS[:3], [GREEDY, nothing, GREEDY])
+    assert [facts(output, executor) for output in (good, other)] == [alone["greedy"][0], alone["greedy"][2]]
+    assert bad.error is not None and "no token can be chosen" in bad.error
+    assert (bad.outputs[0].finish_reason, bad.outputs[0].token_ids) == ("error", [])
+    assert llm.stats().referenced_blocks == 0
+    line = json.dumps({"prompt": "abc", "min_tokens": 2, "stop_token_ids": list(range(96))}).encode()
+    ((result, tokens),) = answer_lines(llm, [line], {})
+    assert tokens is None and "no token can be chosen" in json.loads(result)["error"]["message"]
+
+
 def test_file_of_requests(make_llm: Callable[..., LLM], alone: dict[str, list[Any]]) -> None:
     llm = make_llm()
     lines = [
