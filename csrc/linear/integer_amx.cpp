@@ -23,6 +23,8 @@ constexpr int64_t kAhead = 2;                      // steps between the expansio
 constexpr int64_t kRing = 2 * kAhead;              // steps
 // int32 holds M and LL for this many steps (2 * 128 * 255 * 64 * 512 < 2^31); longer rows go on in double, exactly.
 constexpr int64_t kCarrySteps = 512;
+// Rows are taken in groups whose prepared bytes stay in L2 while all panels pass by.
+constexpr int64_t kRowsBytes = int64_t{768} << 10;
 constexpr int64_t kCarriedBytes = 2 * kTileRows * kPanel * 8;
 
 // A place in the ring of expanded steps.
@@ -167,16 +169,16 @@ struct SideWork {
 template <class F>
 class Worker {
  public:
-  explicit Worker(const LinearCall& call)
-      : call_(call), steps_(padded_k(call.weight->k()) / 64), tiles_((call.rows + kTileRows - 1) / kTileRows),
-        sums_(reinterpret_cast<int32_t*>(call.scratch + kRing * kStepBytes)),
-        carried_(reinterpret_cast<double*>(sums_ + 2 * kSums)), expander_(call, steps_, (tiles_ + 1) / 2),
+  // For the tiles of 16 rows [tile_begin, tile_end).
+  Worker(const LinearCall& call, int64_t tile_begin, int64_t tile_end)
+      : call_(call), steps_(padded_k(call.weight->k()) / 64), tile_begin_(tile_begin), tile_end_(tile_end), sums_(reinterpret_cast<int32_t*>(call.scratch + kRing * kStepBytes)),
+        carried_(reinterpret_cast<double*>(sums_ + 2 * kSums)), expander_(call, steps_, (tile_end - tile_begin + 1) / 2),
         ring_(call.scratch) {}
 
   void run() {
     for (int64_t step = 0; step < kAhead; ++step) expander_.next().template run<0, kStepVectors<F>>();
     for (int64_t panel = call_.panel_begin; panel < call_.panel_end; ++panel)
-      for (int64_t tile = 0; tile < tiles_; tile += 2)
+      for (int64_t tile = tile_begin_; tile < tile_end_; tile += 2)
         for (int64_t step = 0; step < steps_; step += kCarrySteps) run_block(panel, tile, step);
     pending_.finish(call_);
   }
@@ -187,7 +189,7 @@ class Worker {
     const int64_t steps = steps_ - first < kCarrySteps ? steps_ - first : kCarrySteps;
     const int64_t tile_bytes = steps_ * kStepBytes;
     const uint8_t* const a = call_.prepared + row_scales_bytes(call_.rows) + tile * tile_bytes + first * kStepBytes;
-    const bool two = tile + 1 < tiles_;
+    const bool two = tile + 1 < tile_end_;
     SideWork<F> side{expander_, pending_, call_};
     pending_.spread(steps);
     order_memory();
@@ -222,7 +224,7 @@ class Worker {
   }
 
   const LinearCall& call_;
-  const int64_t steps_, tiles_;
+  const int64_t steps_, tile_begin_, tile_end_;
   int32_t* const sums_;
   double* const carried_;
   Expander<F> expander_;
@@ -235,8 +237,14 @@ class Worker {
 int64_t integer_scratch_bytes_amx() { return kRing * kStepBytes + 2 * kSums * 4 + kCarriedBytes; }
 
 void integer_linear_amx(const LinearCall& call) {
-  const TileConfig tiles;
-  visit_int_format(call.weight->format(), [&](auto f) { Worker<decltype(f)>(call).run(); });
+  const TileConfig config;
+  const int64_t tiles = (call.rows + kTileRows - 1) / kTileRows;
+  const int64_t pairs = kRowsBytes / (2 * integer_tile_bytes(call.weight->k()));
+  const int64_t group = pairs > 0 ? 2 * pairs : 2;
+  visit_int_format(call.weight->format(), [&](auto f) {
+    for (int64_t tile = 0; tile < tiles; tile += group)
+      Worker<decltype(f)>(call, tile, tile + group < tiles ? tile + group : tiles).run();
+  });
 }
 
 }  // namespace octavo

@@ -121,6 +121,15 @@ def test_long_rows_of_many_sequences_are_exact(isa: str, team: _native.ThreadTea
 
 
 @pytest.mark.parametrize("isa", ISAS)
+def test_more_rows_than_a_cache_holds_are_exact(isa: str, team: _native.ThreadTeam) -> None:
+    rng = np.random.default_rng(9)
+    weight = pack("w8", 40, 4096, team, rng)
+    x = rng.standard_normal((219, 4096)).astype(np.float32)
+    w_int, scales = weight.integers()
+    assert np.array_equal(weight.matmul(x, isa, team), emulate(w_int, scales, x))
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w8"])
 def test_bits_of_a_row_depend_on_neither_neighbours_nor_threads(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
     rng = np.random.default_rng(2)
