@@ -202,31 +202,58 @@ float* Runner::execute(const StepView& step) {
 void Runner::run_thread(const StepView& step, int thread) {
   int64_t start = now_ns();
   const auto finish = [&](ProfileKind kind) {
-    team_.barrier();
     if (thread != 0) return;
     const int64_t now = now_ns();
     profile_[kind] += now - start;
     start = now;
   };
   fill_rotary(step, thread);
+  team_.barrier();
   finish(kSetup);
-  for (const Phase& phase : program_.phases()) {
+  for (size_t i = 0; i < program_.phases().size(); ++i) {
+    const Phase& phase = program_.phases()[i];
+    ProfileKind kind = kAttention;
     if (const auto* rows = std::get_if<RowPhase>(&phase)) {
       run_rows(*rows, step, thread);
-      finish(kRows);
+      kind = kRows;
     } else if (const auto* linear = std::get_if<LinearPhase>(&phase)) {
       if (rows_of(linear->domain, step) > 0) run_linear(*linear, step, thread);
-      finish(kLinears);
+      kind = kLinears;
     } else {
       run_attention(std::get<AttentionPhase>(phase), thread);
-      finish(kAttention);
     }
+    if (needs_barrier(i, step)) team_.barrier();
+    finish(kind);
   }
+}
+
+// With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
+// and it waits for the others only around attention. With few rows linears are split by output columns instead.
+bool Runner::owns_rows(Domain domain, const StepView& step) const {
+  return rows_of(domain, step) >= kRowGrain * team_.size();
+}
+
+Range Runner::my_rows(Domain domain, const StepView& step, int thread) const {
+  return share(rows_of(domain, step), thread, team_.size(), owns_rows(domain, step) ? kRowGrain : 1);
+}
+
+bool Runner::needs_barrier(size_t phase, const StepView& step) const {
+  const auto domain_of = [](const Phase& p, Domain* domain) {
+    if (const auto* rows = std::get_if<RowPhase>(&p)) return *domain = rows->domain, true;
+    if (const auto* linear = std::get_if<LinearPhase>(&p)) return *domain = linear->domain, true;
+    return false;
+  };
+  Domain mine, next;
+  if (phase + 1 == program_.phases().size()) return false;  // the end of the region is one
+  const auto* rows = std::get_if<RowPhase>(&program_.phases()[phase]);
+  if (rows != nullptr && rows->closed) return true;
+  return !domain_of(program_.phases()[phase], &mine) || !domain_of(program_.phases()[phase + 1], &next) ||
+         mine != next || !owns_rows(mine, step);
 }
 
 void Runner::run_rows(const RowPhase& phase, const StepView& step, int thread) {
   const int64_t rows = rows_of(phase.domain, step);
-  const Range mine = share(rows, thread, team_.size());
+  const Range mine = my_rows(phase.domain, step, thread);
   for (int64_t row = mine.begin; row < mine.end; ++row)
     for (const RowOp& op : phase.ops) run_row_op(op, step, row, rows);
 }
@@ -271,12 +298,14 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, int6
   std::visit(Visitor{*this, step, row, rows}, op);
 }
 
-// The panels of all parts form one list that the threads share.
+// The panels of all parts form one list, which the threads share unless each has its own rows.
 void Runner::run_linear(const LinearPhase& phase, const StepView& step, int thread) {
   const int64_t rows = rows_of(phase.domain, step);
   int64_t panels = 0;
   for (const LinearPart& part : phase.parts) panels += part.weight->panels();
-  const Range mine = share(panels, thread, team_.size());
+  const bool by_rows = owns_rows(phase.domain, step);
+  const Range my = by_rows ? my_rows(phase.domain, step, thread) : Range{0, rows};
+  const Range mine = by_rows ? Range{0, panels} : share(panels, thread, team_.size());
   int64_t first = 0;
   for (const LinearPart& part : phase.parts) {
     const int64_t count = part.weight->panels();
@@ -286,7 +315,7 @@ void Runner::run_linear(const LinearPhase& phase, const StepView& step, int thre
     const InputKind kind = input_kind(part.weight->format());
     const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
     linear(isa_, *part.weight, prepared_[static_cast<int>(kind)].data(), rows, at(out, 0), stride(out),
-           phase.accumulate, begin, end, scratch_[thread].data());
+           phase.accumulate, {my.begin, my.end, begin, end}, scratch_[thread].data());
   }
 }
 

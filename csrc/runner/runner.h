@@ -67,6 +67,9 @@ class Runner {
   void build_plans(const StepView& step);
   void fill_rotary(const StepView& step, int thread);
   void run_thread(const StepView& step, int thread);
+  bool owns_rows(Domain domain, const StepView& step) const;
+  Range my_rows(Domain domain, const StepView& step, int thread) const;
+  bool needs_barrier(size_t phase, const StepView& step) const;
   void run_rows(const RowPhase& phase, const StepView& step, int thread);
   void run_row_op(const RowOp& op, const StepView& step, int64_t row, int64_t rows);
   void run_linear(const LinearPhase& phase, const StepView& step, int thread);
