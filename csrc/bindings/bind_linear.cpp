@@ -97,7 +97,7 @@ struct Product {
         prepare_row(isa, input_kind(weight.format()), x + row * weight.k(), weight.k(), row, rows, prepared.get());
       team.barrier();
       const Range panels = share(weight.panels(), thread, team.size());
-      linear(isa, weight, prepared.get(), rows, out, weight.n(), accumulate, {0, rows, panels.begin, panels.end},
+      linear(isa, weight, prepared.get(), rows, out, weight.n(), accumulate, panels.begin, panels.end,
              scratch.get() + thread * scratch_each);
     });
   }
@@ -167,7 +167,7 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
       for (size_t w = 0; w < weights.size(); ++w) {
         const Product& product = *products[static_cast<size_t>(input_of[w])];
         const Range panels = share(weights[w]->panels(), thread, team.size());
-        linear(isa, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false, {0, rows, panels.begin, panels.end},
+        linear(isa, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false, panels.begin, panels.end,
                product.scratch.get() + thread * product.scratch_each);
         team.barrier();
         if (thread != 0) continue;

@@ -60,7 +60,7 @@ inline void multiply_1x2(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
 inline void write_rows(const LinearCall& call, int64_t panel, int64_t row, const float* sums) {
   const int64_t column = panel * kPanel, left = call.weight->n() - column;
   const __mmask16 mask = left >= kPanel ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
-  const int64_t count = call.row_end - row < kTileRows ? call.row_end - row : kTileRows;
+  const int64_t count = call.rows - row < kTileRows ? call.rows - row : kTileRows;
   for (int64_t r = 0; r < count; ++r) {
     __m512 values = _mm512_loadu_ps(sums + 16 * r);
     if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
@@ -73,9 +73,9 @@ inline void write_rows(const LinearCall& call, int64_t panel, int64_t row, const
 void panel_pair(const LinearCall& call, int64_t panel, int count, float* sums) {
   const int64_t kp = padded_k(call.weight->k()), steps = kp / 32, tile_row_bytes = bf16_tile_bytes(kp);
   const uint8_t *const b0 = call.weight->panel(panel), *const b1 = call.weight->panel(panel + count - 1);
-  const uint8_t* a = call.prepared + call.row_begin / kTileRows * tile_row_bytes;
-  for (int64_t row = call.row_begin; row < call.row_end;) {
-    const bool two = call.row_end - row > kTileRows;
+  const uint8_t* a = call.prepared;
+  for (int64_t row = 0; row < call.rows;) {
+    const bool two = call.rows - row > kTileRows;
     if (two)
       multiply_2x2(a, a + tile_row_bytes, b0, b1, steps, sums);
     else

@@ -43,10 +43,10 @@ void float_panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
 template <class V, bool kBf16>
 void float_panels(const LinearCall& call) {
   for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
-    int64_t row = call.row_begin;
-    for (; row + V::kRows <= call.row_end; row += V::kRows) float_panel_rows<V, kBf16, V::kRows>(call, panel, row);
-    for (; row + 2 <= call.row_end; row += 2) float_panel_rows<V, kBf16, 2>(call, panel, row);
-    for (; row < call.row_end; ++row) float_panel_rows<V, kBf16, 1>(call, panel, row);
+    int64_t row = 0;
+    for (; row + V::kRows <= call.rows; row += V::kRows) float_panel_rows<V, kBf16, V::kRows>(call, panel, row);
+    for (; row + 2 <= call.rows; row += 2) float_panel_rows<V, kBf16, 2>(call, panel, row);
+    for (; row < call.rows; ++row) float_panel_rows<V, kBf16, 1>(call, panel, row);
   }
 }
 

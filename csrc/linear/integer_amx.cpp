@@ -206,7 +206,7 @@ class Worker {
 
   PendingSums wait(int64_t panel, int64_t tile, int64_t first) const {
     const int64_t column = panel * kPanel, row = tile * kTileRows;
-    const int64_t columns = call_.weight->n() - column, rows = call_.row_end - row;
+    const int64_t columns = call_.weight->n() - column, rows = call_.rows - row;
     PendingSums pending;
     pending.sums = sums_;
     pending.rows = rows < 2 * kTileRows ? rows : 2 * kTileRows;
@@ -238,11 +238,11 @@ int64_t integer_scratch_bytes_amx() { return kRing * kStepBytes + 2 * kSums * 4 
 
 void integer_linear_amx(const LinearCall& call) {
   const TileConfig config;
-  const int64_t begin = call.row_begin / kTileRows, tiles = (call.row_end + kTileRows - 1) / kTileRows;
+  const int64_t tiles = (call.rows + kTileRows - 1) / kTileRows;
   const int64_t pairs = kRowsBytes / (2 * integer_tile_bytes(call.weight->k()));
   const int64_t group = pairs > 0 ? 2 * pairs : 2;
   visit_int_format(call.weight->format(), [&](auto f) {
-    for (int64_t tile = begin; tile < tiles; tile += group)
+    for (int64_t tile = 0; tile < tiles; tile += group)
       Worker<decltype(f)>(call, tile, tile + group < tiles ? tile + group : tiles).run();
   });
 }

@@ -130,9 +130,9 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
 template <class F>
 void all_panels(const LinearCall& call) {
   for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
-    int64_t row = call.row_begin;
-    for (; row + kRows <= call.row_end; row += kRows) panel_rows<F, kRows>(call, panel, row);
-    for (; row < call.row_end; ++row) panel_rows<F, 1>(call, panel, row);
+    int64_t row = 0;
+    for (; row + kRows <= call.rows; row += kRows) panel_rows<F, kRows>(call, panel, row);
+    for (; row < call.rows; ++row) panel_rows<F, 1>(call, panel, row);
   }
 }
 

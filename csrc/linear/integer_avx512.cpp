@@ -154,9 +154,9 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
 template <class F>
 void all_panels(const LinearCall& call) {
   for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
-    int64_t row = call.row_begin;
-    for (; row + 4 <= call.row_end; row += 4) panel_rows<F, 4>(call, panel, row);
-    switch (call.row_end - row) {
+    int64_t row = 0;
+    for (; row + 4 <= call.rows; row += 4) panel_rows<F, 4>(call, panel, row);
+    switch (call.rows - row) {
       case 1: panel_rows<F, 1>(call, panel, row); break;
       case 2: panel_rows<F, 2>(call, panel, row); break;
       case 3: panel_rows<F, 3>(call, panel, row); break;

@@ -51,7 +51,6 @@ struct LinearCall {
   float* out;
   int64_t ldo;
   bool accumulate;
-  int64_t row_begin, row_end;  // begin is a multiple of 2 * kTileRows
   int64_t panel_begin, panel_end;
   uint8_t* scratch;
 };

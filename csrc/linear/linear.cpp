@@ -39,14 +39,10 @@ int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows) {
 }
 
 void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t rows, float* out, int64_t ldo,
-            bool accumulate, const LinearShare& share, void* scratch) {
-  if (share.row_begin >= share.row_end || share.panel_begin >= share.panel_end) return;
-  const LinearCall call{&weight,         static_cast<const uint8_t*>(prepared),
-                        rows,            out,
-                        ldo,             accumulate,
-                        share.row_begin, share.row_end,
-                        share.panel_begin, share.panel_end,
-                        static_cast<uint8_t*>(scratch)};
+            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch) {
+  if (rows <= 0 || panel_begin >= panel_end) return;
+  const LinearCall call{&weight,    static_cast<const uint8_t*>(prepared), rows,      out, ldo, accumulate,
+                        panel_begin, panel_end,                             static_cast<uint8_t*>(scratch)};
   switch (input_kind(weight.format())) {
     case InputKind::kA14:
       if (integer_tiles(isa, rows)) return integer_linear_amx(call);

@@ -26,16 +26,10 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
 // Bytes of one thread's scratch (aligned to 64) for up to `rows` rows of this weight.
 int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows);
 
-// What one thread does of a linear: a rectangle of rows and panels. row_begin is a multiple of kRowGrain.
-constexpr int64_t kRowGrain = 32;
-struct LinearShare {
-  int64_t row_begin, row_end, panel_begin, panel_end;
-};
-
-// One thread's share. prepared: by the same isa and number of rows, the share's rows complete. out: row r begins at
-// out + r * ldo, n columns are written. accumulate: adds to what is there.
+// One thread's share: panels [panel_begin, panel_end) for all rows. prepared: by the same isa and number of rows, all rows
+// complete. out: row r begins at out + r * ldo, n columns are written. accumulate: adds to what is there.
 void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t rows, float* out, int64_t ldo,
-            bool accumulate, const LinearShare& share, void* scratch);
+            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch);
 
 // The row of a tied embedding: out[k] = weight[token] * scale.
 void embed_row(const PackedWeight& weight, int64_t token, float scale, float* out);

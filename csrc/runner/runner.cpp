@@ -9,6 +9,8 @@
 namespace octavo {
 namespace {
 
+// A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
+constexpr int64_t kOwnedRows = 32;
 constexpr int64_t kRowAlign = 16;  // floats: rows begin on cache lines
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -111,7 +113,8 @@ int64_t Runner::stride(const View& view) const {
 int64_t Runner::arena_bytes() const {
   int64_t total = static_cast<int64_t>(logits_.bytes());
   for (const MappedMemory& memory : buffers_) total += memory.bytes();
-  for (const MappedMemory& memory : prepared_) total += memory.bytes();
+  for (const auto& memories : prepared_)
+    for (const MappedMemory& memory : memories) total += memory.bytes();
   for (const MappedMemory& memory : scratch_) total += memory.bytes();
   return total;
 }
@@ -128,7 +131,9 @@ void Runner::resize(const StepView& step) {
     buffers_[i] = MappedMemory(token_capacity_ * round_up(program_.buffer_widths()[i], kRowAlign) * sizeof(float));
   for (int kind = 0; kind < kNumInputKinds; ++kind) {
     const int64_t k = program_.longest_input(static_cast<InputKind>(kind));
-    if (k > 0) prepared_[kind] = MappedMemory(prepared_bytes(static_cast<InputKind>(kind), token_capacity_, k));
+    prepared_[kind].resize(team_.size());
+    for (MappedMemory& memory : prepared_[kind])
+      if (k > 0) memory = MappedMemory(prepared_bytes(static_cast<InputKind>(kind), token_capacity_, k));
   }
   int64_t scratch = 0;
   for (const Phase& phase : program_.phases())
@@ -230,11 +235,17 @@ void Runner::run_thread(const StepView& step, int thread) {
 // With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
 // and it waits for the others only around attention. With few rows linears are split by output columns instead.
 bool Runner::owns_rows(Domain domain, const StepView& step) const {
-  return rows_of(domain, step) >= kRowGrain * team_.size();
+  return rows_of(domain, step) >= kOwnedRows * team_.size();
 }
 
 Range Runner::my_rows(Domain domain, const StepView& step, int thread) const {
-  return share(rows_of(domain, step), thread, team_.size(), owns_rows(domain, step) ? kRowGrain : 1);
+  return share(rows_of(domain, step), thread, team_.size(), owns_rows(domain, step) ? kOwnedRows : 1);
+}
+
+Runner::PreparedRows Runner::prepared_rows(Domain domain, const StepView& step, int thread) const {
+  if (!owns_rows(domain, step)) return {0, rows_of(domain, step), 0};
+  const Range mine = my_rows(domain, step, thread);
+  return {mine.begin, mine.end - mine.begin, thread};
 }
 
 bool Runner::needs_barrier(size_t phase, const StepView& step) const {
@@ -252,17 +263,18 @@ bool Runner::needs_barrier(size_t phase, const StepView& step) const {
 }
 
 void Runner::run_rows(const RowPhase& phase, const StepView& step, int thread) {
-  const int64_t rows = rows_of(phase.domain, step);
+  const PreparedRows prepared = prepared_rows(phase.domain, step, thread);
   const Range mine = my_rows(phase.domain, step, thread);
   for (int64_t row = mine.begin; row < mine.end; ++row)
-    for (const RowOp& op : phase.ops) run_row_op(op, step, row, rows);
+    for (const RowOp& op : phase.ops) run_row_op(op, step, row, prepared);
 }
 
-void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, int64_t rows) {
+void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, const PreparedRows& prepared) {
   struct Visitor {
     Runner& r;
     const StepView& step;
-    int64_t row, rows;
+    int64_t row;
+    const PreparedRows& prepared;
 
     void operator()(const EmbedRow& op) const {
       embed_row(*op.weight, step.token_ids[row], op.scale, r.at(op.out, row));
@@ -291,21 +303,19 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, int6
       std::memcpy(r.at(op.out, row), r.at(op.x, step.logits_rows[row]), op.out.width * sizeof(float));
     }
     void operator()(const PrepareRow& op) const {
-      prepare_row(r.isa_, op.kind, r.at(op.x, row), op.x.width, row, rows,
-                  r.prepared_[static_cast<int>(op.kind)].data());
+      prepare_row(r.isa_, op.kind, r.at(op.x, row), op.x.width, row - prepared.first, prepared.count,
+                  r.prepared_[static_cast<int>(op.kind)][prepared.thread].data());
     }
   };
-  std::visit(Visitor{*this, step, row, rows}, op);
+  std::visit(Visitor{*this, step, row, prepared}, op);
 }
 
 // The panels of all parts form one list, which the threads share unless each has its own rows.
 void Runner::run_linear(const LinearPhase& phase, const StepView& step, int thread) {
-  const int64_t rows = rows_of(phase.domain, step);
+  const PreparedRows rows = prepared_rows(phase.domain, step, thread);
   int64_t panels = 0;
   for (const LinearPart& part : phase.parts) panels += part.weight->panels();
-  const bool by_rows = owns_rows(phase.domain, step);
-  const Range my = by_rows ? my_rows(phase.domain, step, thread) : Range{0, rows};
-  const Range mine = by_rows ? Range{0, panels} : share(panels, thread, team_.size());
+  const Range mine = owns_rows(phase.domain, step) ? Range{0, panels} : share(panels, thread, team_.size());
   int64_t first = 0;
   for (const LinearPart& part : phase.parts) {
     const int64_t count = part.weight->panels();
@@ -314,8 +324,8 @@ void Runner::run_linear(const LinearPhase& phase, const StepView& step, int thre
     if (begin >= end) continue;
     const InputKind kind = input_kind(part.weight->format());
     const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
-    linear(isa_, *part.weight, prepared_[static_cast<int>(kind)].data(), rows, at(out, 0), stride(out),
-           phase.accumulate, {my.begin, my.end, begin, end}, scratch_[thread].data());
+    linear(isa_, *part.weight, prepared_[static_cast<int>(kind)][rows.thread].data(), rows.count, at(out, rows.first), stride(out),
+           phase.accumulate, begin, end, scratch_[thread].data());
   }
 }
 

@@ -59,6 +59,11 @@ class Runner {
   struct Slot {
     int32_t block, offset;
   };
+  // The rows that a linear of this thread reads: all of them, or the thread's own ones in memory of its own.
+  struct PreparedRows {
+    int64_t first, count;
+    int thread;
+  };
 
   void check(const StepView& step) const;
   void check_sequence(const StepView& step, int64_t seq) const;
@@ -69,9 +74,10 @@ class Runner {
   void run_thread(const StepView& step, int thread);
   bool owns_rows(Domain domain, const StepView& step) const;
   Range my_rows(Domain domain, const StepView& step, int thread) const;
+  PreparedRows prepared_rows(Domain domain, const StepView& step, int thread) const;
   bool needs_barrier(size_t phase, const StepView& step) const;
   void run_rows(const RowPhase& phase, const StepView& step, int thread);
-  void run_row_op(const RowOp& op, const StepView& step, int64_t row, int64_t rows);
+  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const PreparedRows& prepared);
   void run_linear(const LinearPhase& phase, const StepView& step, int thread);
   void run_attention(const AttentionPhase& phase, int thread);
 
@@ -90,7 +96,7 @@ class Runner {
 
   int64_t token_capacity_ = 0, logits_capacity_ = 0;
   std::vector<MappedMemory> buffers_;                 // [capacity, padded width] float32 each
-  std::array<MappedMemory, kNumInputKinds> prepared_;  // the linears' input, one at a time
+  std::array<std::vector<MappedMemory>, kNumInputKinds> prepared_;  // the linears' input, one at a time; per thread
   std::vector<MappedMemory> scratch_;                 // per thread
   MappedMemory logits_;
   std::vector<std::vector<float>> cosines_, sines_;  // per rotary table: [tokens, half]
