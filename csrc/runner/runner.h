@@ -59,10 +59,11 @@ class Runner {
   struct Slot {
     int32_t block, offset;
   };
-  // The rows that a linear of this thread reads: all of them, or the thread's own ones in memory of its own.
-  struct PreparedRows {
-    int64_t first, count;
-    int thread;
+  // Rows that one thread takes through row phases and linears, and the rows whose linear inputs lie together.
+  struct RowBlock {
+    Range rows;      // the thread does the row operations of these
+    Range prepared;  // and reads these in linears: the same ones, in its own memory, or all, in that of thread 0
+    int memory;
   };
 
   void check(const StepView& step) const;
@@ -73,12 +74,11 @@ class Runner {
   void fill_rotary(const StepView& step, int thread);
   void run_thread(const StepView& step, int thread);
   bool owns_rows(Domain domain, const StepView& step) const;
-  Range my_rows(Domain domain, const StepView& step, int thread) const;
-  PreparedRows prepared_rows(Domain domain, const StepView& step, int thread) const;
-  bool needs_barrier(size_t phase, const StepView& step) const;
-  void run_rows(const RowPhase& phase, const StepView& step, int thread);
-  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const PreparedRows& prepared);
-  void run_linear(const LinearPhase& phase, const StepView& step, int thread);
+  void count_time(int kind, int thread, int64_t& start);
+  size_t run_own_rows(size_t first, const StepView& step, int thread);
+  void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block);
+  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block);
+  void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread);
   void run_attention(const AttentionPhase& phase, int thread);
 
   float* at(const View& view, int64_t row) const;
