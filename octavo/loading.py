@@ -57,6 +57,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Frees the executor's threads and memory."""
+        self.engine.close()
         self.executor.close()
 
 

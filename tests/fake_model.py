@@ -125,6 +125,9 @@ class FakeEngine:
         keys = list(self.progress)[: self.max_num_seqs]
         return [self._next(self.running[request_id], index) for request_id, index in keys]
 
+    def close(self) -> None:
+        pass
+
     def release_idle_memory(self, keep_blocks: int = 0) -> int:
         self.released += 1
         self.kept_blocks = keep_blocks

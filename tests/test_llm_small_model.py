@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +147,18 @@ def test_any_number_of_threads(
     params = replace(GREEDY, max_tokens=3)
     (output,) = llm.generate(PROMPTS[8], params)
     assert output.outputs[0].token_ids == alone["greedy"][8][0][0][:3]
+
+
+def test_close_ends_all_threads(model: str) -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+    llm = LLM(model, executor="native", threads=3, kv_cache_memory="1MiB")
+    assert threads() == before + 2, "one team for executor and sampler"
+    llm.generate("abc", GREEDY)
+    llm.close()
+    assert threads() == before
 
 
 def test_a_lower_instruction_set_can_be_chosen(model: str) -> None:

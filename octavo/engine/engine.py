@@ -315,6 +315,10 @@ class Engine:
 
     # ---- memory and figures ----
 
+    def close(self) -> None:
+        """Lets go of the sampler, which may share the executor's threads. No step may follow."""
+        del self.sampler
+
     def release_idle_memory(self, keep_blocks: int = 0) -> int:
         """Gives the memory of segments without any content back to the system: number of blocks given back.
 
