@@ -56,7 +56,7 @@ class SequenceState:
         return self._append_text(update.token_id)
 
     def end(self, reason: str) -> None:
-        """Ends it from outside (abort): the text is what is complete so far."""
+        """Ends it from outside (abort, error): the text is what is complete so far."""
         if self.finish_reason is None:
             self.finish_reason = reason
             if self._incremental and self._stream is not None:
@@ -128,6 +128,8 @@ class RequestState:
         self.engine_params = params.for_engine()
         self.error: Exception | None = None
         """What ended this request and no other"""
+        self.refused = False
+        """The engine never took it"""
         self.finished_into: deque[RequestState] | None = None
         """Where the driver puts it when it has finished"""
         self.sequences = [
@@ -189,6 +191,7 @@ class RequestState:
                 elapsed=self._elapsed,
                 num_output_tokens=sum(len(sequence.token_ids) for sequence in self.sequences),
             ),
+            error=None if self.error is None else str(self.error),
         )
 
     def _outputs(self) -> list[CompletionOutput]:

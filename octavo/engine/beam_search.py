@@ -160,4 +160,5 @@ class BeamSearch:
         length = sequence.num_output_tokens + 1
         if early == "never" and penalty > 0:
             length = sequence.max_len - sequence.request.num_prompt_tokens
-        return running[0].total / float(length) ** penalty <= self.finished[-1].score
+        best: float = running[0].total / float(length) ** penalty
+        return best <= self.finished[-1].score
