@@ -47,7 +47,7 @@ def test_small_models(name, alone, make_executor):
     """F22"""
     rows = [row for row in SMALL if row["model"] == name]
     assert len(rows) == 27
-    rows = rows[::6] if alone else rows
+    rows = rows[::9] if alone else rows
     checkpoint = open_checkpoint(DATA / "models" / "data" / name)
     program = build_program(checkpoint.config)
     executor = make_executor(program, checkpoint)

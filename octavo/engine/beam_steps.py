@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.engine.beam_search import Beam, BeamSearch, Extension, FinishedBeam
+from octavo.engine.engine_config import EngineConfig
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.request import Request, Sequence
 from octavo.engine.sampling_interface import Sampler
@@ -24,6 +25,14 @@ class BeamRows:
     logits: npt.NDArray[np.float32]
     token_ids: list[list[int]]
     logprobs: list[list[float]]
+
+
+def check_width(width: int, config: EngineConfig) -> None:
+    """All beams of a request compute their last token in one step. Raises ValueError where they never could."""
+    for name in ("max_num_seqs", "max_num_batched_tokens", "max_logits_rows"):
+        limit = getattr(config, name)
+        if width > limit:
+            raise ValueError(f"beam_width={width}: must be at most {name}={limit}")
 
 
 def score_beams(built: BuiltStep, logits: npt.NDArray[np.float32], sampler: Sampler) -> list[BeamRows]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from octavo.beam_search_params import BeamSearchParams
 from octavo.engine.beam_search import BeamSearch
-from octavo.engine.beam_steps import BeamRows, advance_beams, beam_updates, score_beams
+from octavo.engine.beam_steps import BeamRows, advance_beams, beam_updates, check_width, score_beams, search_of
 from octavo.engine.block_pool import BlockPool
 from octavo.engine.cache_key import HashFunction, encode_fields, sha256
 from octavo.engine.engine_config import EngineConfig
@@ -129,8 +129,7 @@ class Engine:
         return True
 
     def finish(self, request_id: str, index: int, reason: str) -> bool:
-        """Ends one sequence for a reason found outside (a stop string). False where it has ended already, or where
-        the request's sequences are beams, which end among themselves."""
+        """Ends one sequence for a reason found outside (a stop string). False where it has ended, or is a beam."""
         request = self._requests.get(request_id)
         if request is None or request.beam_search is not None or request.sequences[index].finished:
             return False
@@ -149,10 +148,7 @@ class Engine:
                 f"the prompt has {len(prompt)} tokens and needs room for one more: max_model_len is {limit}"
             )
         if isinstance(request.params, BeamSearchParams):
-            width = request.params.beam_width
-            for name in ("max_num_seqs", "max_num_batched_tokens", "max_logits_rows"):
-                if width > getattr(self.config, name):
-                    raise ValueError(f"beam_width={width}: must be at most {name}={getattr(self.config, name)}")
+            check_width(request.params.beam_width, self.config)
         elif request.params.n > self.config.max_num_seqs:
             raise ValueError(f"n={request.params.n}: must be at most max_num_seqs={self.config.max_num_seqs}")
 
@@ -161,8 +157,7 @@ class Engine:
 
         The last token's KV is never computed, so a sequence of this length holds one token less.
         """
-        params = request.params
-        num_prompt = request.num_prompt_tokens
+        params, num_prompt = request.params, request.num_prompt_tokens
         n = params.beam_width if isinstance(params, BeamSearchParams) else params.n
         total = self.pool.num_blocks
         limit = self.config.max_model_len
@@ -187,7 +182,7 @@ class Engine:
     # ---- one step ----
 
     def step(self) -> list[SequenceUpdate]:
-        """Computes one step and returns its new tokens, at most one for each sequence.
+        """Computes one step and returns its new tokens, at most one for each sequence; those of beams come at the end.
 
         What fails in the handling of one request ends that request (finish_reason "error"). What the executor
         or the sampler raises ends all of them and is raised here; their last updates come with the next call.
@@ -303,8 +298,7 @@ class Engine:
             return  # it has failed in this step
         try:
             self._generated_tokens += advance_beams(rows, self.manager, self.sampler)
-            assert request.beam_search is not None
-            if request.beam_search.done:
+            if search_of(request).done:
                 updates += beam_updates(request)
                 self.scheduler.finish_all(request, "stop")
                 del self._requests[request.request_id]

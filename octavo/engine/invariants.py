@@ -123,7 +123,7 @@ def check_prefix_cache(manager: KVCacheManager, sequences: list[Sequence]) -> No
                 _require(cache.registered().get(block) == (node, group), f"block {block} is in another node")
         _require(0 < len(node.tokens) <= manager.block_size, "a node is not a block or a part of one")
         _require(parent.parent is None or len(parent.tokens) == manager.block_size, "a node comes after half a block")
-        _require(parent.children[node.tokens[0]].count(node) == 1, "a node is not among its parent's children")
+        _require(node in parent.children[node.tokens[0]], "a node is not among its parent's children")
         _require(node.scores is None or len(node.scores) == len(node.tokens), "a node has too few logprobs")
         _require(node.digest == cache.digest(parent.digest, node.tokens), "a node's digest is not its content's")
         _require(cache.find(parent, node.tokens, node.digest) is node, "a node cannot be found, or is there twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from octavo.engine.cache_key import HashFunction, block_key, root_key, sha256
 from octavo.engine.sequence_update import TokenLogprob
@@ -29,7 +30,7 @@ class PrefixNode:
         """Per KV group the blocks with this content, computed; any number of them, in order of arrival"""
         self.uses = 0
         """Blocks, children and holders; at 0 the node goes"""
-        self.children: dict[int, list[PrefixNode]] = {}
+        self.children: dict[int, dict[PrefixNode, None]] = {}
         """By first token, in order of arrival"""
         self.scores: tuple[TokenLogprob | None, ...] | None = None
         """The logprob of each token, where somebody asked for them (None for a prompt's first one)"""
@@ -109,7 +110,7 @@ class PrefixCache:
         if node is None:
             node = PrefixNode(parent, tokens, digest, self._num_groups)
             self._nodes.setdefault(digest, []).append(node)
-            parent.children.setdefault(tokens[0], []).append(node)
+            parent.children.setdefault(tokens[0], {})[node] = None
             parent.uses += 1
         node.uses += 1
         self.drop(parent)
@@ -120,10 +121,12 @@ class PrefixCache:
     ) -> tuple[PrefixNode | None, int]:
         """The usable node after `parent` that has most of the first of `tokens` in common, and how many."""
         best, most = None, 0
-        for node in reversed(parent.children.get(tokens[0], [])[-MOST_COMPARED:]):
+        for node in islice(reversed(parent.children.get(tokens[0], {})), MOST_COMPARED):
             common = common_length(node.tokens, tokens)
             if common > most and usable(node):
                 best, most = node, common
+                if common == len(tokens):
+                    break
         return best, most
 
     def hold(self, node: PrefixNode) -> None:
@@ -147,7 +150,7 @@ class PrefixCache:
             if len(siblings) == 1:
                 del parent.children[node.tokens[0]]
             else:
-                siblings.remove(node)
+                del siblings[node]
             parent.uses -= 1
             node = parent
 
