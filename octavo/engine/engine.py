@@ -335,8 +335,7 @@ class Engine:
         self._requests.pop(request.request_id, None)
 
     def _fail_all(self, error: BaseException) -> None:
-        """Ends all requests. Blocks that were not sealed before are free again, so nothing half computed
-        stays."""
+        """Ends all requests. Blocks that were not sealed before are free again: nothing half computed stays."""
         self.manager.take_copies()
         for request in list(self._requests.values()):
             self._fail(request, error, self._late_updates)
