@@ -7,10 +7,11 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.config import EngineOptions
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
@@ -70,6 +71,20 @@ class AsyncLLM:
         an id that is in use."""
         return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
 
+    async def beam_search(
+        self, prompt: Prompt, params: BeamSearchParams | None = None, request_id: str | None = None
+    ) -> RequestOutput:
+        """The likeliest answers to one prompt, best first: beams are known only at the end. Cancelling aborts the
+        request."""
+        outputs = self._generate(
+            lambda: self._reader.read(prompt), _size(prompt), params or BeamSearchParams(), request_id
+        )
+        async with contextlib.aclosing(outputs):
+            async for output in outputs:
+                if output.finished:
+                    return output
+        raise EngineError("the search ended without an answer")
+
     def chat(
         self,
         messages: Conversation,
@@ -112,9 +127,9 @@ class AsyncLLM:
         self,
         read: Callable[[], TokenizedPrompt],
         size: int,
-        params: SamplingParams | None,
+        params: SamplingParams | BeamSearchParams | None,
         request_id: str | None,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         prompt = await asyncio.to_thread(read) if size >= _LONG_TEXT else read()
         if request_id is None:
             request_id = f"request-{next(self._ids)}"
@@ -165,7 +180,7 @@ class _EngineThread:
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams) -> _Stream:
+    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams) -> _Stream:
         """Queues a request for the engine; called on the reader's event loop."""
         state = self._driver.new_state(request_id, prompt, params, incremental=True)
         stream = _Stream(state, asyncio.get_running_loop())

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.sequence_update import SequenceUpdate
     from octavo.prompts import TokenizedPrompt
-    from octavo.sampling_params import SamplingParams
+    from octavo.request_state import Params
+    from octavo.text.stop_search import StopSearch
     from octavo.text.tokenizer import Tokenizer
 
 
@@ -40,7 +41,7 @@ class RequestDriver:
         return bool(self._states)
 
     def new_state(
-        self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False
+        self, request_id: str, prompt: TokenizedPrompt, params: Params, incremental: bool = False
     ) -> RequestState:
         """A request that the engine does not know yet. `incremental`: its text will be looked at on the
         way."""
@@ -57,11 +58,22 @@ class RequestDriver:
             Request(
                 request_id=state.request_id,
                 prompt_token_ids=state.prompt.token_ids,
-                params=state.params,
+                params=state.engine_params,
                 cache_salt=state.prompt.cache_salt,
+                stop_search=self._stop_search(state),
             )
         )
         self._states[state.request_id] = state
+
+    def _stop_search(self, state: RequestState) -> StopSearch | None:
+        """What finds stop strings in beams while they are searched."""
+        from octavo.beam_search_params import BeamSearchParams
+        from octavo.text.stop_search import StopSearch
+
+        params = state.params
+        if not isinstance(params, BeamSearchParams) or not params.stop:
+            return None
+        return StopSearch(self._tokenizer, params.stop, params.skip_special_tokens, params.min_tokens)
 
     def abort(self, request_id: str, error: Exception | None = None) -> RequestState | None:
         """Ends a request in any state; None where there is no such request (any more)."""
