@@ -179,7 +179,7 @@ def measure_system_prompt(
     return rows
 
 
-def measure_sharing(requests: int = 64, block_size: int = 16, seed: int = 0) -> list[dict[str, Any]]:
+def measure_sharing(requests: int = 200, block_size: int = 16, seed: int = 0) -> list[dict[str, Any]]:
     """Parallel sampling on both traces."""
     return [
         asdict(measure_sampling(distribution, width, requests, block_size, seed))
