@@ -70,7 +70,8 @@ DISTRIBUTIONS = {each.name: each for each in (SHAREGPT, ALPACA)}
 def _lengths(rng: np.random.Generator, count: int, mean: float, variation: float, limit: int) -> Lengths:
     variance = float(np.log1p(variation**2))
     location = _location(mean, variance, limit)
-    return np.clip(np.rint(rng.lognormal(location, variance**0.5, count)), 1, limit).astype(np.int64)
+    lengths: Lengths = np.clip(np.rint(rng.lognormal(location, variance**0.5, count)), 1, limit).astype(np.int64)
+    return lengths
 
 
 def _location(mean: float, variance: float, limit: int) -> float:
@@ -92,4 +93,5 @@ def _cut_mean(location: float, variance: float, limit: int) -> float:
 
 
 def _scale(lengths: Lengths, factor: float) -> Lengths:
-    return np.maximum(1, np.rint(lengths * factor)).astype(np.int64)
+    scaled: Lengths = np.maximum(1, np.rint(lengths * factor)).astype(np.int64)
+    return scaled

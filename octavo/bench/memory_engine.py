@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One policy. Means are over the steps at which somebody waited; rates over the whole run."""
+    """One policy. Means are over the steps at which somebody waited for memory; rates over the whole run."""
 
     policy: str
     elapsed_s: float
@@ -71,6 +71,7 @@ def run_trace(engine: Engine, trace: Trace, policy: str, vocab_size: int) -> Eng
         )
         for number, (prompt, output) in enumerate(zip(trace.prompts, trace.outputs, strict=True))
     ]
+    final_lengths = trace.prompts + trace.outputs - 1
     meter, arrived = Meter(), 0
     slots = engine.pool.num_blocks * engine.config.block_size
     started, cpu_started = time.perf_counter(), time.process_time()
@@ -79,12 +80,15 @@ def run_trace(engine: Engine, trace: Trace, policy: str, vocab_size: int) -> Eng
         while arrived < len(requests) and (trace.arrivals[arrived] <= now or not engine.has_unfinished):
             engine.add_request(requests[arrived])
             arrived += 1
-        begun = time.perf_counter()
+        begun, computed = time.perf_counter(), engine.stats().computed_tokens
         updates = engine.step()
-        if engine.scheduler.waiting:
+        budget_was_left = engine.stats().computed_tokens - computed < engine.config.max_num_batched_tokens
+        if engine.scheduler.waiting and budget_was_left:
+            # Those that ended with this step held their memory during it.
+            ended = [int(update.request_id) for update in updates if update.finish_reason is not None]
             active = [sequence for request in engine.scheduler.running for sequence in request.active]
-            tokens = sum(sequence.num_computed_tokens for sequence in active)
-            meter.add(len(active), tokens, len(updates), time.perf_counter() - begun)
+            tokens = sum(sequence.num_computed_tokens for sequence in active) + int(final_lengths[ended].sum())
+            meter.add(len(active) + len(ended), tokens, len(updates), time.perf_counter() - begun)
     elapsed = time.perf_counter() - started
     stats = engine.stats()
     return EngineRow(

@@ -90,8 +90,9 @@ def measure_beams(
 ) -> SharingRow:
     """Beam search by the model, one request after the other, with lengths times `scale`: which beams live on is
     the model's choice."""
-    from octavo import BeamSearchParams  # type: ignore[attr-defined, unused-ignore]
+    import octavo
 
+    make_params: Any = octavo.BeamSearchParams  # type: ignore[attr-defined, unused-ignore]
     trace = distribution.sample(requests, seed).scaled(scale)
     engine = llm.loaded.engine
     meter = BlockMeter()
@@ -108,7 +109,7 @@ def measure_beams(
     try:
         for number, (prompt, output) in enumerate(zip(trace.prompts, trace.outputs, strict=True)):
             ids = random_prompts(1, int(prompt), llm.loaded.vocab_size, seed + number)
-            params = BeamSearchParams(beam_width=width, max_tokens=int(output), ignore_eos=True)
+            params = make_params(beam_width=width, max_tokens=int(output), ignore_eos=True)
             search.beam_search([{"prompt_token_ids": ids[0]}], params)
     finally:
         del patched.step
@@ -192,7 +193,7 @@ def measure_beam_sharing(
     llm: LLM, requests: int = 4, scale: float = 0.25, say: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, Any]]:
     """Beam search on both traces; no rows where this version has no beam search."""
-    if not hasattr(llm, "beam_search"):
+    if getattr(llm, "beam_search", None) is None:
         return []
     rows = []
     for distribution in (SHAREGPT, ALPACA):

@@ -108,14 +108,14 @@ def lost_tokens(block_size: int, requests: int = 64) -> float:
     rng = np.random.default_rng(0)
     engine = null_engine(-(-4096 // block_size), block_size, 2048)
     params = SamplingParams(max_tokens=1, ignore_eos=True)
-    prompt: list[int] = rng.integers(1, VOCAB_SIZE - 1, 1024).tolist()
+    prompt: list[int] = rng.integers(1, VOCAB_SIZE - requests, 1024).tolist()
     engine.add_request(Request("first", prompt, params))
     engine.step()
     lost = []
     for number in range(requests):
         common = int(rng.integers(512, 1024))
-        # The token after the common part is one that the prompt has nowhere.
-        engine.add_request(Request(str(number), [*prompt[:common], VOCAB_SIZE - 1, 1], params))
+        # The token after the common part is one that no other prompt has.
+        engine.add_request(Request(str(number), [*prompt[:common], VOCAB_SIZE - 1 - number, 1], params))
         (update,) = engine.step()
         lost.append(common - update.num_cached_tokens)
     return float(np.mean(lost))
