@@ -190,17 +190,16 @@ def measure_sharing(requests: int = 200, block_size: int = 16, seed: int = 0) ->
 
 
 def measure_beam_sharing(
-    llm: LLM, requests: int = 4, scale: float = 0.25, say: Callable[[str], None] = lambda _: None
+    llm: LLM, requests: int = 6, scale: float = 1.0, say: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, Any]]:
     """Beam search on both traces; no rows where this version has no beam search."""
     if getattr(llm, "beam_search", None) is None:
         return []
     rows = []
     for distribution in (SHAREGPT, ALPACA):
-        factor = scale if distribution is SHAREGPT else 1.0
         for width in WIDTHS:
             say(f"beams of {width} on {distribution.name}")
-            rows.append(asdict(measure_beams(llm, distribution, width, requests, factor)))
+            rows.append(asdict(measure_beams(llm, distribution, width, requests, scale)))
     return rows
 
 

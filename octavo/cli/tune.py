@@ -13,7 +13,13 @@ from octavo.cli.options import engine_options, make_engine_options, user_errors
 @click.command(short_help="Find the block size for a model on this machine.")
 @click.argument("model", default="smollm2")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the machine's facts.")
-@click.option("--repeat", type=click.IntRange(min=1), default=9, show_default=True, help="Steps; the fastest counts.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Steps of each of three rounds; the fastest counts.",
+)
 @click.option("--no-store", is_flag=True, help="Do not keep the result for --block-size auto.")
 @engine_options
 def tune(model: str, as_json: bool, repeat: int, no_store: bool, **values: Any) -> None:
