@@ -46,11 +46,13 @@ class ContiguousManager(KVCacheManager):
             pool.allocate()
 
     def blocks_wanted(self, request: Request) -> int:
-        """Nothing, and not the block that the scheduler promises to each that runs: its range has it already."""
-        return -len(self.windows) * request.num_unfinished
+        """Nothing, and not the one block that the scheduler promises to each sequence: its range has it already."""
+        return -1
 
     def blocks_to_admit(self, request: Request, hit: PrefixHit) -> int:
         """None where a range is found, which adopt() then gives to the request; else more than there are."""
+        if request.arrival in self._found:
+            return 0
         (sequence,) = request.pending
         start = self._arena.allocate(self._reservation(sequence))
         if start is None:
