@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _LONG_TEXT = 16_384
 """Characters from which on a prompt is tokenized off the event loop."""
 
+IDLE_SECONDS = 2.0
+"""After so long without a request, KV memory that holds nothing goes back to the system."""
+
 
 class AsyncLLM:
     """A model that many tasks, on any number of event loops, share.
@@ -90,6 +93,10 @@ class AsyncLLM:
     def stats(self) -> EngineStats:
         """What the KV memory and the scheduler held after the last step."""
         return self._thread.stats()
+
+    async def reset_prefix_cache(self) -> None:
+        """Forgets all cached prefixes that no request uses; their memory goes back when the engine is idle."""
+        self._thread.reset_prefix_cache()
 
     def close(self) -> None:
         """Ends all requests with EngineError, the thread, and frees the memory. May be called twice."""
@@ -187,6 +194,11 @@ class _EngineThread:
             self._commands.append(lambda: self._abort(request_id))
             self._condition.notify()
 
+    def reset_prefix_cache(self) -> None:
+        with self._condition:
+            self._commands.append(self._loaded.engine.drop_prefix_cache)
+            self._condition.notify()
+
     def abandon(self, stream: _Stream) -> None:
         """The reader is gone: forget the stream, and abort the request if it still runs."""
         with self._condition:
@@ -224,8 +236,12 @@ class _EngineThread:
     def _handle_commands(self) -> bool:
         """Waits until there is work. False when closing."""
         with self._condition:
+            idle: float | None = IDLE_SECONDS
             while not (self._closing or self._commands or self._driver.has_unfinished):
-                self._condition.wait()
+                if not self._condition.wait(idle):
+                    self._driver.release_idle_memory()
+                    self._stats = self._loaded.engine.stats()
+                    idle = None  # once is enough: nothing changes before the next command
             while self._commands and not self._closing:
                 command = self._commands.popleft()
                 try:
