@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "run": "octavo.cli.run:run",
     "generate": "octavo.cli.generate:generate",
     "bench": "octavo.cli.bench:bench",
+    "tune": "octavo.cli.tune:tune",
     "pull": "octavo.cli.pull:pull",
     "doctor": "octavo.cli.doctor:doctor",
 }
