@@ -277,8 +277,9 @@ def test_draining_finishes_what_runs_and_refuses_the_rest(fake: Callable[..., Ru
         answer = pool.submit(server.complete, prompt="hello", max_tokens=9)
         until(lambda: bool(engine.running))
         server.server.handle_exit(15, None)
-        with pytest.raises(OSError):
-            until(lambda: socket.create_connection(("127.0.0.1", server.port)).close() is not None)
+        until(lambda: not any(listener.is_serving() for listener in server.server.servers))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", server.port))
         engine.gate.set()
         assert answer.result().json()["choices"][0]["text"] == "HELLO"
     server.thread.join(timeout=5)
