@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from octavo.config import EngineOptions
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
 from octavo.prompts import Conversation, Prompt, PromptReader, TokenizedPrompt
-from octavo.request_driver import EngineError, RequestDriver
+from octavo.request_driver import EngineError, RequestDriver, RequestObserver
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
+    from octavo.engine.engine import Engine
     from octavo.engine.stats import EngineStats
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
 _LONG_TEXT = 16_384
 """Characters from which on a prompt is tokenized off the event loop."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class EngineObserver(RequestObserver, Protocol):
+    """Told, in the engine's thread, of requests and steps. It must be quick; where it raises, it is told no
+    more."""
+
+    def stepped(self, engine: Engine, seconds: float, stats: EngineStats) -> None:
+        """A step took so long, and this is what it left."""
+
+    def rested(self, engine: Engine, stats: EngineStats) -> None:
+        """There is nothing to do any more."""
 
 
 class AsyncLLM:
@@ -91,6 +109,18 @@ class AsyncLLM:
         """What the KV memory and the scheduler held after the last step."""
         return self._thread.stats()
 
+    def observe(self, observer: EngineObserver) -> None:
+        """Tells one observer of every request and step from now on."""
+        self._thread.observe(observer)
+
+    async def between_steps(self, look: Callable[[Engine], _T]) -> _T:
+        """Calls look(engine) in the engine's thread, between two steps, and returns what it returns.
+
+        All requests wait meanwhile, so it must be quick. What it raises is raised here. Raises EngineError
+        where the AsyncLLM is closed.
+        """
+        return await asyncio.wrap_future(self._thread.look(look))
+
     def close(self) -> None:
         """Ends all requests with EngineError, the thread, and frees the memory. May be called twice."""
         self._finalizer()
@@ -153,6 +183,8 @@ class _EngineThread:
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, _Stream] = {}
+        self._looks: set[Future[Any]] = set()
+        self._observer: EngineObserver | None = None
         self._closing = False
         self._stats = loaded.engine.stats()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
@@ -200,6 +232,30 @@ class _EngineThread:
         with self._condition:
             return self._stats
 
+    def observe(self, observer: EngineObserver) -> None:
+        with self._condition:
+            self._observer = self._driver.observer = observer
+
+    def look(self, look: Callable[[Engine], _T]) -> Future[_T]:
+        """Queues a look at the engine between two steps."""
+        future: Future[_T] = Future()
+
+        def run() -> None:
+            self._looks.discard(future)
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(look(self._loaded.engine))
+                except Exception as error:
+                    future.set_exception(error)
+
+        with self._condition:
+            if self._closing:
+                raise EngineError("the AsyncLLM is closed")
+            self._looks.add(future)
+            self._commands.append(run)
+            self._condition.notify()
+        return future
+
     def close(self) -> None:
         with self._condition:
             self._closing = True
@@ -210,16 +266,32 @@ class _EngineThread:
     def _work(self) -> None:
         try:
             while self._handle_commands():
+                started = time.perf_counter()
                 try:
                     updates = self._loaded.engine.step()
                 except Exception as error:
                     self._fail(error)
                     continue
+                seconds = time.perf_counter() - started
                 with self._condition:
                     self._tell(self._driver.deliver(updates))
                     self._stats = self._loaded.engine.stats()
+                    self._tell_observer(seconds)
         finally:
             self._end()
+
+    def _tell_observer(self, seconds: float | None) -> None:
+        """Of a step, or without seconds that there is nothing to do."""
+        if self._observer is None:
+            return
+        try:
+            if seconds is None:
+                self._observer.rested(self._loaded.engine, self._stats)
+            else:
+                self._observer.stepped(self._loaded.engine, seconds, self._stats)
+        except Exception:
+            _log.exception("the observer failed and is told no more")
+            self._observer = self._driver.observer = None
 
     def _handle_commands(self) -> bool:
         """Waits until there is work. False when closing."""
@@ -234,6 +306,7 @@ class _EngineThread:
                     self._tell(self._driver.abort_all(_engine_error(error)))
             if not self._driver.has_unfinished:
                 self._stats = self._loaded.engine.stats()
+                self._tell_observer(None)
             return not self._closing
 
     def _add(self, stream: _Stream) -> None:
@@ -274,6 +347,9 @@ class _EngineThread:
             self._closing = True
             error = EngineError("the AsyncLLM was closed")
             self._tell(self._driver.abort_all(error))
+            for future in self._looks:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
             for stream in list(self._streams.values()):
                 stream.state.end("abort", error)
                 self._tell([stream.state])
