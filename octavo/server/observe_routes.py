@@ -21,6 +21,7 @@ from octavo.request_driver import EngineError
 if TYPE_CHECKING:
     from octavo.async_llm import AsyncLLM
     from octavo.observe.block_map import BlockMap
+    from octavo.server.context import ServerContext
 
 MOST_LISTENERS = 32
 """Streams of events at once"""
@@ -127,13 +128,13 @@ class Listener:
         self._last_sample = 0.0
 
     async def events(self) -> AsyncIterator[str]:
-        """Server-sent events, at most one in MAP_INTERVAL seconds, until the reader leaves or the engine is
-        closed."""
+        """Server-sent events, at most one in MAP_INTERVAL seconds, until the reader leaves, the server
+        drains or the engine is closed."""
         try:
             told = await self._watch.block_map()
             yield _event("snapshot", whole_json(told, self._samples()))
             asked = sent = time.monotonic()
-            while not await self._request.is_disconnected():
+            while not (await self._request.is_disconnected() or self._server_ends()):
                 await asyncio.sleep(MAP_INTERVAL)
                 now = time.monotonic()
                 if self._watch.version != told.version or now - asked >= REFRESH:
@@ -149,6 +150,10 @@ class Listener:
                     yield ": nothing new\n\n"
         except EngineError:
             return
+
+    def _server_ends(self) -> bool:
+        context: ServerContext | None = getattr(self._request.app.state, "context", None)
+        return context is not None and context.admission.draining
 
     def _samples(self) -> list[Sample]:
         """Those of the time line that this reader has not got."""
