@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -121,6 +122,10 @@ class AsyncLLM:
         """
         return await asyncio.wrap_future(self._thread.look(look))
 
+    def progress(self) -> Progress:
+        """Whether the engine gets on. Never waits for it, not even where it hangs in a step."""
+        return self._thread.progress()
+
     def close(self) -> None:
         """Ends all requests with EngineError, the thread, and frees the memory. May be called twice."""
         self._finalizer()
@@ -153,6 +158,18 @@ class AsyncLLM:
             self._thread.abandon(stream)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How the engine's thread gets on."""
+
+    alive: bool
+    """False once it has ended"""
+    unfinished: int
+    """Requests that it has still to finish"""
+    seconds_since_step: float
+    """Since its last step ended, or since there was work again; 0 where there is none"""
+
+
 class _Stream:
     """One reader: its event loop, and whether it has been told that there is something to read."""
 
@@ -161,13 +178,6 @@ class _Stream:
         self.loop = loop
         self.ready = asyncio.Event()
         self.told = False
-
-    def tell(self) -> None:
-        """Wakes the reader, once until it has read. Called under the lock, from the engine's thread."""
-        if not self.told:
-            self.told = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed; its generator was closed with it
-                self.loop.call_soon_threadsafe(self.ready.set)
 
 
 class _EngineThread:
@@ -186,6 +196,7 @@ class _EngineThread:
         self._looks: set[Future[Any]] = set()
         self._observer: EngineObserver | None = None
         self._closing = False
+        self._last_step = time.monotonic()
         self._stats = loaded.engine.stats()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
@@ -199,6 +210,8 @@ class _EngineThread:
                 raise EngineError("the AsyncLLM is closed")
             if request_id in self._streams:
                 raise ValueError(f"request_id={request_id!r}: is in use by a request that has not finished")
+            if not self._streams:
+                self._last_step = time.monotonic()
             self._streams[request_id] = stream
             self._commands.append(lambda: self._add(stream))
             self._condition.notify()
@@ -256,6 +269,11 @@ class _EngineThread:
             self._condition.notify()
         return future
 
+    def progress(self) -> Progress:
+        unfinished = len(self._streams)
+        waited = time.monotonic() - self._last_step if unfinished else 0.0
+        return Progress(self._thread.is_alive(), unfinished, waited)
+
     def close(self) -> None:
         with self._condition:
             self._closing = True
@@ -266,17 +284,17 @@ class _EngineThread:
     def _work(self) -> None:
         try:
             while self._handle_commands():
-                started = time.perf_counter()
+                started = time.monotonic()
                 try:
                     updates = self._loaded.engine.step()
                 except Exception as error:
                     self._fail(error)
                     continue
-                seconds = time.perf_counter() - started
+                self._last_step = time.monotonic()
                 with self._condition:
                     self._tell(self._driver.deliver(updates))
                     self._stats = self._loaded.engine.stats()
-                    self._tell_observer(seconds)
+                    self._tell_observer(self._last_step - started)
         finally:
             self._end()
 
@@ -317,7 +335,7 @@ class _EngineThread:
             self._driver.add(state)
         except Exception as error:
             state.end("abort", error)
-            stream.tell()
+            _wake([stream])
 
     def _abort(self, request_id: str) -> None:
         state = self._driver.abort(request_id)
@@ -330,12 +348,14 @@ class _EngineThread:
             self._driver.abort(state.request_id)
 
     def _tell(self, states: list[RequestState]) -> None:
+        streams = []
         for state in states:
             stream = self._streams.get(state.request_id)
             if stream is not None and stream.state is state:
                 if state.finished:
                     del self._streams[state.request_id]
-                stream.tell()
+                streams.append(stream)
+        _wake(streams)
 
     def _fail(self, error: Exception) -> None:
         with self._condition:
@@ -354,6 +374,24 @@ class _EngineThread:
                 stream.state.end("abort", error)
                 self._tell([stream.state])
             self._loaded.close()
+
+
+def _wake(streams: list[_Stream]) -> None:
+    """Wakes readers, each once until it has read, and each event loop once: that is a system call. Called under
+    the lock, from the engine's thread."""
+    ready: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+    for stream in streams:
+        if not stream.told:
+            stream.told = True
+            ready.setdefault(stream.loop, []).append(stream.ready)
+    for loop, events in ready.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
+            loop.call_soon_threadsafe(_set_all, events)
+
+
+def _set_all(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
 
 
 def _engine_error(cause: Exception) -> EngineError:
