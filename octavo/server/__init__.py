@@ -1,1 +1,1 @@
-"""The OpenAI-compatible HTTP server over AsyncLLM."""
+"""The engine behind HTTP: an OpenAI-compatible API, and the page that shows its memory."""
