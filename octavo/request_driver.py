@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.request_state import RequestState
 
@@ -27,6 +27,19 @@ class RequestError(RuntimeError):
     """Something went wrong inside the engine for this request alone."""
 
 
+class RequestObserver(Protocol):
+    """Told, in the engine's thread, what becomes of requests. It must be quick and must not raise."""
+
+    def added(self, state: RequestState) -> None:
+        """The engine has taken a request."""
+
+    def first_token(self, state: RequestState) -> None:
+        """A request has its first token."""
+
+    def ended(self, state: RequestState) -> None:
+        """A request that was added has ended, for whatever reason."""
+
+
 class RequestDriver:
     """Requests in, tokens to their states, stop strings back to the engine. One thread at a time."""
 
@@ -35,6 +48,7 @@ class RequestDriver:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._states: dict[str, RequestState] = {}
+        self.observer: RequestObserver | None = None
 
     @property
     def has_unfinished(self) -> bool:
@@ -64,6 +78,8 @@ class RequestDriver:
             )
         )
         self._states[state.request_id] = state
+        if self.observer is not None:
+            self.observer.added(state)
 
     def _stop_search(self, state: RequestState) -> StopSearch | None:
         """What finds stop strings in beams while they are searched."""
@@ -110,7 +126,11 @@ class RequestDriver:
             try:
                 if update.error is not None:
                     raise RequestError(update.error)
-                if state.append(update):
+                is_first = state.time_to_first_token is None
+                found_stop = state.append(update)
+                if is_first and self.observer is not None:
+                    self.observer.first_token(state)
+                if found_stop:
                     self.engine.finish(state.request_id, update.index, "stop")
                 if state.finished:
                     self._forget(state)
@@ -181,5 +201,7 @@ class RequestDriver:
     def _forget(self, state: RequestState) -> None:
         """A finished request: whoever waits for it finds it, whoever's step it was."""
         self._states.pop(state.request_id, None)
+        if self.observer is not None:
+            self.observer.ended(state)
         if state.finished_into is not None:
             state.finished_into.append(state)

@@ -139,8 +139,10 @@ class RequestState:
         self._prompt_logprobs: list[TokenLogprobs | None] | None = None
         self._arrival = time.time()
         self._started = time.perf_counter()
-        self._first_token: float | None = None
-        self._elapsed: float | None = None
+        self.time_to_first_token: float | None = None
+        """Seconds from arrival"""
+        self.elapsed: float | None = None
+        """Seconds from arrival to the end; None while it runs"""
         self._num_cached_tokens = 0
         self._sent = [0] * params.n
         self.delivered = False
@@ -153,8 +155,8 @@ class RequestState:
     def append(self, update: SequenceUpdate) -> bool:
         """Takes one token of one sequence. True when a stop string ended it, which the engine must be
         told."""
-        if self._first_token is None:
-            self._first_token = time.perf_counter() - self._started
+        if self.time_to_first_token is None:
+            self.time_to_first_token = time.perf_counter() - self._started
         self._num_cached_tokens = update.num_cached_tokens
         if update.prompt_logprobs is not None:
             self._prompt_logprobs = self._readable_prompt(update.prompt_logprobs)
@@ -165,13 +167,13 @@ class RequestState:
         else:
             found_stop = sequence.append(update)
         if self.finished:
-            self._elapsed = time.perf_counter() - self._started
+            self.elapsed = time.perf_counter() - self._started
         return found_stop
 
     def end(self, reason: str, error: Exception | None = None) -> None:
         """Ends all its sequences from outside: aborted, or failed with `error`."""
         self.error = error
-        self._elapsed = time.perf_counter() - self._started
+        self.elapsed = time.perf_counter() - self._started
         for sequence in self.sequences:
             sequence.end(reason)
 
@@ -187,8 +189,8 @@ class RequestState:
             metrics=RequestMetrics(
                 arrival_time=self._arrival,
                 num_cached_tokens=self._num_cached_tokens,
-                time_to_first_token=self._first_token,
-                elapsed=self._elapsed,
+                time_to_first_token=self.time_to_first_token,
+                elapsed=self.elapsed,
                 num_output_tokens=sum(len(sequence.token_ids) for sequence in self.sequences),
             ),
             error=None if self.error is None else str(self.error),

@@ -49,15 +49,16 @@ class Engine:
         *,
         new_state: NewState | None = None,
         hash_function: HashFunction = sha256,
+        manager_type: type[KVCacheManager] = KVCacheManager,
     ) -> None:
         """new_state makes the sampler's state of a sequence (default: octavo.sampling's); hash_function is
-        for tests."""
+        for tests, manager_type for other policies of memory in benchmarks."""
         windows = tuple(group.window for group in program.kv_groups)
         self.config = config
         self.executor = executor
         self.sampler = sampler
         self.pool = BlockPool(config.num_blocks, config.segment_blocks)
-        self.manager = KVCacheManager(
+        self.manager = manager_type(
             pool=self.pool,
             prefix_cache=PrefixCache(len(windows), hash_function) if config.enable_prefix_caching else None,
             block_size=config.block_size,
