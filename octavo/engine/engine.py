@@ -160,8 +160,7 @@ class Engine:
         """
         params, num_prompt = request.params, request.num_prompt_tokens
         n = params.beam_width if isinstance(params, BeamSearchParams) else params.n
-        total = self.pool.num_blocks
-        limit = self.config.max_model_len
+        total, limit = self.pool.num_blocks, self.config.max_model_len
 
         def blocks(max_len: int) -> int:
             return self.manager.most_blocks(num_prompt, max_len - 1, n)
