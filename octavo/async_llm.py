@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
+import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.config import EngineOptions
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
 from octavo.prompts import Conversation, Prompt, PromptReader, TokenizedPrompt
-from octavo.request_driver import EngineError, RequestDriver
+from octavo.request_driver import EngineError, RequestDriver, RequestObserver
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
+    from octavo.engine.engine import Engine
     from octavo.engine.stats import EngineStats
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
@@ -28,6 +34,20 @@ _LONG_TEXT = 16_384
 
 IDLE_SECONDS = 2.0
 """After so long without a request, KV memory that holds nothing goes back to the system."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class EngineObserver(RequestObserver, Protocol):
+    """Told, in the engine's thread, of requests and steps. It must be quick; where it raises, it is told no
+    more."""
+
+    def stepped(self, engine: Engine, seconds: float, stats: EngineStats) -> None:
+        """A step took so long, and this is what it left."""
+
+    def rested(self, engine: Engine, stats: EngineStats) -> None:
+        """There is nothing to do any more."""
 
 
 class AsyncLLM:
@@ -70,6 +90,20 @@ class AsyncLLM:
         an id that is in use."""
         return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
 
+    async def beam_search(
+        self, prompt: Prompt, params: BeamSearchParams | None = None, request_id: str | None = None
+    ) -> RequestOutput:
+        """The likeliest answers to one prompt, best first: beams are known only at the end. Cancelling aborts the
+        request."""
+        outputs = self._generate(
+            lambda: self._reader.read(prompt), _size(prompt), params or BeamSearchParams(), request_id
+        )
+        async with contextlib.aclosing(outputs):
+            async for output in outputs:
+                if output.finished:
+                    return output
+        raise EngineError("the search ended without an answer")
+
     def chat(
         self,
         messages: Conversation,
@@ -98,6 +132,22 @@ class AsyncLLM:
         """Forgets all cached prefixes that no request uses; their memory goes back when the engine is idle."""
         self._thread.reset_prefix_cache()
 
+    def observe(self, observer: EngineObserver) -> None:
+        """Tells one observer of every request and step from now on."""
+        self._thread.observe(observer)
+
+    async def between_steps(self, look: Callable[[Engine], _T]) -> _T:
+        """Calls look(engine) in the engine's thread, between two steps, and returns what it returns.
+
+        All requests wait meanwhile, so it must be quick. What it raises is raised here. Raises EngineError
+        where the AsyncLLM is closed.
+        """
+        return await asyncio.wrap_future(self._thread.look(look))
+
+    def progress(self) -> Progress:
+        """Whether the engine gets on. Never waits for it, not even where it hangs in a step."""
+        return self._thread.progress()
+
     def close(self) -> None:
         """Ends all requests with EngineError, the thread, and frees the memory. May be called twice."""
         self._finalizer()
@@ -112,9 +162,9 @@ class AsyncLLM:
         self,
         read: Callable[[], TokenizedPrompt],
         size: int,
-        params: SamplingParams | None,
+        params: SamplingParams | BeamSearchParams | None,
         request_id: str | None,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         prompt = await asyncio.to_thread(read) if size >= _LONG_TEXT else read()
         if request_id is None:
             request_id = f"request-{next(self._ids)}"
@@ -130,6 +180,18 @@ class AsyncLLM:
             self._thread.abandon(stream)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How the engine's thread gets on."""
+
+    alive: bool
+    """False once it has ended"""
+    unfinished: int
+    """Requests that it has still to finish"""
+    seconds_since_step: float
+    """Since its last step ended, or since there was work again; 0 where there is none"""
+
+
 class _Stream:
     """One reader: its event loop, and whether it has been told that there is something to read."""
 
@@ -138,13 +200,6 @@ class _Stream:
         self.loop = loop
         self.ready = asyncio.Event()
         self.told = False
-
-    def tell(self) -> None:
-        """Wakes the reader, once until it has read. Called under the lock, from the engine's thread."""
-        if not self.told:
-            self.told = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed; its generator was closed with it
-                self.loop.call_soon_threadsafe(self.ready.set)
 
 
 class _EngineThread:
@@ -160,12 +215,15 @@ class _EngineThread:
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, _Stream] = {}
+        self._looks: set[Future[Any]] = set()
+        self._observer: EngineObserver | None = None
         self._closing = False
+        self._last_step = time.monotonic()
         self._stats = loaded.engine.stats()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams) -> _Stream:
+    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams) -> _Stream:
         """Queues a request for the engine; called on the reader's event loop."""
         state = self._driver.new_state(request_id, prompt, params, incremental=True)
         stream = _Stream(state, asyncio.get_running_loop())
@@ -174,6 +232,8 @@ class _EngineThread:
                 raise EngineError("the AsyncLLM is closed")
             if request_id in self._streams:
                 raise ValueError(f"request_id={request_id!r}: is in use by a request that has not finished")
+            if not self._streams:
+                self._last_step = time.monotonic()
             self._streams[request_id] = stream
             self._commands.append(lambda: self._add(stream))
             self._condition.notify()
@@ -212,6 +272,35 @@ class _EngineThread:
         with self._condition:
             return self._stats
 
+    def observe(self, observer: EngineObserver) -> None:
+        with self._condition:
+            self._observer = self._driver.observer = observer
+
+    def look(self, look: Callable[[Engine], _T]) -> Future[_T]:
+        """Queues a look at the engine between two steps."""
+        future: Future[_T] = Future()
+
+        def run() -> None:
+            self._looks.discard(future)
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(look(self._loaded.engine))
+                except Exception as error:
+                    future.set_exception(error)
+
+        with self._condition:
+            if self._closing:
+                raise EngineError("the AsyncLLM is closed")
+            self._looks.add(future)
+            self._commands.append(run)
+            self._condition.notify()
+        return future
+
+    def progress(self) -> Progress:
+        unfinished = len(self._streams)
+        waited = time.monotonic() - self._last_step if unfinished else 0.0
+        return Progress(self._thread.is_alive(), unfinished, waited)
+
     def close(self) -> None:
         with self._condition:
             self._closing = True
@@ -222,16 +311,32 @@ class _EngineThread:
     def _work(self) -> None:
         try:
             while self._handle_commands():
+                started = time.monotonic()
                 try:
                     updates = self._loaded.engine.step()
                 except Exception as error:
                     self._fail(error)
                     continue
+                self._last_step = time.monotonic()
                 with self._condition:
                     self._tell(self._driver.deliver(updates))
                     self._stats = self._loaded.engine.stats()
+                    self._tell_observer(self._last_step - started)
         finally:
             self._end()
+
+    def _tell_observer(self, seconds: float | None) -> None:
+        """Of a step, or without seconds that there is nothing to do."""
+        if self._observer is None:
+            return
+        try:
+            if seconds is None:
+                self._observer.rested(self._loaded.engine, self._stats)
+            else:
+                self._observer.stepped(self._loaded.engine, seconds, self._stats)
+        except Exception:
+            _log.exception("the observer failed and is told no more")
+            self._observer = self._driver.observer = None
 
     def _handle_commands(self) -> bool:
         """Waits until there is work. False when closing."""
@@ -250,6 +355,7 @@ class _EngineThread:
                     self._tell(self._driver.abort_all(_engine_error(error)))
             if not self._driver.has_unfinished:
                 self._stats = self._loaded.engine.stats()
+                self._tell_observer(None)
             return not self._closing
 
     def _add(self, stream: _Stream) -> None:
@@ -260,7 +366,7 @@ class _EngineThread:
             self._driver.add(state)
         except Exception as error:
             state.end("abort", error)
-            stream.tell()
+            _wake([stream])
 
     def _abort(self, request_id: str) -> None:
         state = self._driver.abort(request_id)
@@ -273,12 +379,14 @@ class _EngineThread:
             self._driver.abort(state.request_id)
 
     def _tell(self, states: list[RequestState]) -> None:
+        streams = []
         for state in states:
             stream = self._streams.get(state.request_id)
             if stream is not None and stream.state is state:
                 if state.finished:
                     del self._streams[state.request_id]
-                stream.tell()
+                streams.append(stream)
+        _wake(streams)
 
     def _fail(self, error: Exception) -> None:
         with self._condition:
@@ -290,10 +398,31 @@ class _EngineThread:
             self._closing = True
             error = EngineError("the AsyncLLM was closed")
             self._tell(self._driver.abort_all(error))
+            for future in self._looks:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
             for stream in list(self._streams.values()):
                 stream.state.end("abort", error)
                 self._tell([stream.state])
             self._loaded.close()
+
+
+def _wake(streams: list[_Stream]) -> None:
+    """Wakes readers, each once until it has read, and each event loop once: that is a system call. Called under
+    the lock, from the engine's thread."""
+    ready: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+    for stream in streams:
+        if not stream.told:
+            stream.told = True
+            ready.setdefault(stream.loop, []).append(stream.ready)
+    for loop, events in ready.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
+            loop.call_soon_threadsafe(_set_all, events)
+
+
+def _set_all(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
 
 
 def _engine_error(cause: Exception) -> EngineError:

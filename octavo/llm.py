@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.config import EngineOptions
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
+T = TypeVar("T")
 Params = SamplingParams | Sequence[SamplingParams] | None
+BeamParams = BeamSearchParams | Sequence[BeamSearchParams] | None
 
 KEPT_BYTES = 256 * 2**20
 """KV memory without content that an LLM keeps ready between calls; what is beyond goes back to the system."""
@@ -77,6 +80,20 @@ class LLM:
         and output.error says why. `use_tqdm` shows requests done, tokens a second and KV memory in use.
         """
         return self._run([self.reader.read(prompt) for prompt in split_prompts(prompts)], sampling_params, use_tqdm)
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], params: BeamParams = None, use_tqdm: bool = False
+    ) -> list[RequestOutput]:
+        """Searches the likeliest answers to one prompt or many; `outputs` of each are the best first, with `score`.
+
+        Prompts are those of generate(), and all searches share their batches. `params`: one for all, or one per
+        prompt.
+        """
+        read = [self.reader.read(prompt) for prompt in split_prompts(prompts)]
+        each = _beam_params_per_prompt(params, len(read))
+        return self._run_states(
+            [self._new_state(prompt, one) for prompt, one in zip(read, each, strict=True)], use_tqdm
+        )
 
     def chat(
         self,
@@ -138,13 +155,19 @@ class LLM:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _new_state(self, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False) -> RequestState:
+    def _new_state(
+        self, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams, incremental: bool = False
+    ) -> RequestState:
         return self.driver.new_state(str(next(self._ids)), prompt, params, incremental)
 
     def _run(self, prompts: list[TokenizedPrompt], params: Params, use_tqdm: bool) -> list[RequestOutput]:
-        self._check_open()
         each = _params_per_prompt(params, len(prompts))
-        states = [self._new_state(prompt, one) for prompt, one in zip(prompts, each, strict=True)]
+        return self._run_states(
+            [self._new_state(prompt, one) for prompt, one in zip(prompts, each, strict=True)], use_tqdm
+        )
+
+    def _run_states(self, states: list[RequestState], use_tqdm: bool) -> list[RequestOutput]:
+        self._check_open()
         with (
             Progress(self, len(states), shown=use_tqdm) as progress,
             closing(self.driver.run(states, lambda: len(states), progress.update)) as finished,
@@ -186,7 +209,18 @@ def _params_per_prompt(params: Params, number: int) -> list[SamplingParams]:
         params = SamplingParams()
     if isinstance(params, SamplingParams):
         return [params] * number
-    each = list(params)
+    return _checked_number(list(params), number, "sampling_params")
+
+
+def _beam_params_per_prompt(params: BeamParams, number: int) -> list[BeamSearchParams]:
+    if params is None:
+        params = BeamSearchParams()
+    if isinstance(params, BeamSearchParams):
+        return [params] * number
+    return _checked_number(list(params), number, "params")
+
+
+def _checked_number(each: list[T], number: int, name: str) -> list[T]:
     if len(each) != number:
-        raise ValueError(f"sampling_params: {len(each)} for {number} prompts; give one, or one per prompt")
+        raise ValueError(f"{name}: {len(each)} for {number} prompts; give one, or one per prompt")
     return each

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.request_state import RequestState
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.sequence_update import SequenceUpdate
     from octavo.prompts import TokenizedPrompt
-    from octavo.sampling_params import SamplingParams
+    from octavo.request_state import Params
+    from octavo.text.stop_search import StopSearch
     from octavo.text.tokenizer import Tokenizer
 
 
@@ -26,6 +27,19 @@ class RequestError(RuntimeError):
     """Something went wrong inside the engine for this request alone."""
 
 
+class RequestObserver(Protocol):
+    """Told, in the engine's thread, what becomes of requests. It must be quick and must not raise."""
+
+    def added(self, state: RequestState) -> None:
+        """The engine has taken a request."""
+
+    def first_token(self, state: RequestState) -> None:
+        """A request has its first token."""
+
+    def ended(self, state: RequestState) -> None:
+        """A request that was added has ended, for whatever reason."""
+
+
 class RequestDriver:
     """Requests in, tokens to their states, stop strings back to the engine. One thread at a time."""
 
@@ -34,13 +48,14 @@ class RequestDriver:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._states: dict[str, RequestState] = {}
+        self.observer: RequestObserver | None = None
 
     @property
     def has_unfinished(self) -> bool:
         return bool(self._states)
 
     def new_state(
-        self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False
+        self, request_id: str, prompt: TokenizedPrompt, params: Params, incremental: bool = False
     ) -> RequestState:
         """A request that the engine does not know yet. `incremental`: its text will be looked at on the
         way."""
@@ -57,11 +72,24 @@ class RequestDriver:
             Request(
                 request_id=state.request_id,
                 prompt_token_ids=state.prompt.token_ids,
-                params=state.params,
+                params=state.engine_params,
                 cache_salt=state.prompt.cache_salt,
+                stop_search=self._stop_search(state),
             )
         )
         self._states[state.request_id] = state
+        if self.observer is not None:
+            self.observer.added(state)
+
+    def _stop_search(self, state: RequestState) -> StopSearch | None:
+        """What finds stop strings in beams while they are searched."""
+        from octavo.beam_search_params import BeamSearchParams
+        from octavo.text.stop_search import StopSearch
+
+        params = state.params
+        if not isinstance(params, BeamSearchParams) or not params.stop:
+            return None
+        return StopSearch(self._tokenizer, params.stop, params.skip_special_tokens, params.min_tokens)
 
     def abort(self, request_id: str, error: Exception | None = None) -> RequestState | None:
         """Ends a request in any state; None where there is no such request (any more)."""
@@ -98,7 +126,11 @@ class RequestDriver:
             try:
                 if update.error is not None:
                     raise RequestError(update.error)
-                if state.append(update):
+                is_first = state.time_to_first_token is None
+                found_stop = state.append(update)
+                if is_first and self.observer is not None:
+                    self.observer.first_token(state)
+                if found_stop:
                     self.engine.finish(state.request_id, update.index, "stop")
                 if state.finished:
                     self._forget(state)
@@ -169,5 +201,7 @@ class RequestDriver:
     def _forget(self, state: RequestState) -> None:
         """A finished request: whoever waits for it finds it, whoever's step it was."""
         self._states.pop(state.request_id, None)
+        if self.observer is not None:
+            self.observer.ended(state)
         if state.finished_into is not None:
             state.finished_into.append(state)

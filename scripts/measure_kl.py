@@ -82,16 +82,19 @@ def whole_step(token_ids: list[int], first: int, tables: tuple[npt.NDArray[np.in
 def divergence(expected: npt.NDArray[np.float32], actual: npt.NDArray[np.float32]) -> Float64Array:
     """KL(expected || actual) of each row of logits [n, vocab], in nats.
 
-    Terms in float32, sums in float64: the error is below 1e-6, and 0 for equal rows.
+    Terms in float32, sums in float64: the error is below 1e-6, and 0 for equal rows. Row by row, within the cache.
     """
-    e = expected - expected.max(axis=-1, keepdims=True)
-    a = actual - actual.max(axis=-1, keepdims=True)
-    weights = np.exp(e)
-    total = weights.sum(axis=-1, dtype=np.float64)
-    actual_total = np.exp(a).sum(axis=-1, dtype=np.float64)
-    weights *= e - a
-    result: Float64Array = weights.sum(axis=-1, dtype=np.float64) / total - np.log(total) + np.log(actual_total)
-    return result
+    return np.array([_row_divergence(*rows) for rows in zip(expected, actual, strict=True)])
+
+
+def _row_divergence(expected: npt.NDArray[np.float32], actual: npt.NDArray[np.float32]) -> float:
+    e, a = expected - expected.max(), actual - actual.max()
+    difference = e - a
+    np.exp(e, out=e)
+    np.exp(a, out=a)
+    total, actual_total = e.sum(dtype=np.float64), a.sum(dtype=np.float64)
+    difference *= e
+    return float(difference.sum(dtype=np.float64) / total - np.log(total) + np.log(actual_total))
 
 
 def make_executor(kind: str, program: Program, checkpoint: Checkpoint, threads: int) -> Executor:

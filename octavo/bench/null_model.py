@@ -64,6 +64,14 @@ class NullSampler:
         """One token for each row."""
         return self._rows(self.rng.integers(1, VOCAB_SIZE, len(logits)).astype(np.int32))
 
+    def continuations(
+        self, logits: npt.NDArray[np.float32], states: list[Any], top: int, /
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Random tokens of random likelihood, the likeliest first."""
+        shape = (len(logits), top)
+        logprobs = -np.sort(self.rng.exponential(size=shape).astype(np.float32), axis=1)
+        return self.rng.integers(1, VOCAB_SIZE, shape).astype(np.int32), logprobs
+
     def score(self, logits: npt.NDArray[np.float32], token_ids: npt.NDArray[np.int32], top: int, /) -> Any:
         """Certainty."""
         return self._rows(token_ids)

@@ -12,6 +12,7 @@ from octavo import __version__
 
 COMMANDS: Final = {
     "run": "octavo.cli.run:run",
+    "serve": "octavo.cli.serve:serve",
     "generate": "octavo.cli.generate:generate",
     "bench": "octavo.cli.bench:bench",
     "tune": "octavo.cli.tune:tune",

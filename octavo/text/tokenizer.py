@@ -95,6 +95,11 @@ class Tokenizer:
         table = self._tables[skip_special_tokens]
         return decode_bytes(table, token_ids, self._codec.strips_leading_space)
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """What one id adds to the text, control tokens spelled out; None where the decoder has no rule per
+        token."""
+        return self._codec.token_bytes(token_id)
+
     def detokenizer(self, skip_special_tokens: bool = True) -> IncrementalDetokenizer:
         """A new detokenizer for one stream of ids."""
         if self._has_bytes:

@@ -33,14 +33,17 @@ def real_model(name: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_float32_equals_transformers_token_for_token(name: str) -> None:
-    """20 prompts of 64 tokens, together in one engine; the chosen logprobs within 1e-3."""
-    goldens = read_goldens(name)
+@pytest.mark.parametrize(("name", "every"), [("smollm2", 1), ("gemma3-270m", 5)])
+def test_float32_equals_transformers_token_for_token(name: str, every: int) -> None:
+    """Prompts of 64 new tokens, together in one engine; the chosen logprobs within 1e-3.
+
+    Not all of Gemma's, for time: tests/models/test_real_model_goldens.py holds every one of them, by prefill.
+    """
+    goldens = read_goldens(name)[::every]
     params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True, logprobs=0)
     with LLM(real_model(name), dtype="float32", kv_cache_memory="1GiB", max_model_len=512) as llm:
         outputs = llm.generate([golden.prompt_token_ids for golden in goldens], params)
-    assert len(outputs) == 20
+    assert len(outputs) == 20 // every
     for golden, output in zip(goldens, outputs, strict=True):
         completion = output.outputs[0]
         assert completion.token_ids == golden.token_ids
@@ -81,7 +84,7 @@ def test_kv_memory_is_given_back() -> None:
     """Resident memory grows with what requests use and falls again when they are gone and the cache is dropped."""
     prompts = [[100 + number, *([200] * 900)] for number in range(3)]
     with LLM(real_model("smollm2"), kv_cache_memory="1GiB", block_size=16) as llm:
-        llm.generate(prompts[0], SamplingParams(max_tokens=1))  # whatever the first step allocates
+        llm.generate(prompts, SamplingParams(max_tokens=1))  # whatever else such steps allocate
         llm.reset_prefix_cache()
         assert llm.stats().committed_blocks == 0
         before = resident_bytes() or 0

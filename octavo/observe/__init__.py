@@ -1,0 +1,1 @@
+"""What an engine does, for people and for machines to see: metrics, the block map, the time line."""

@@ -1,0 +1,150 @@
+"""The response to a request for text: one JSON object, or server-sent events."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from octavo.outputs import RequestOutput
+from octavo.server.admission import Ticket
+from octavo.server.context import ServerContext
+from octavo.server.errors import ApiError, as_api_error
+from octavo.server.job import Job
+from octavo.server.lifeline import ClientGone, ClientTooSlow, Lifeline
+from octavo.server.request_log import note
+
+DONE = b"data: [DONE]\n\n"
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class AnswerFormat(Protocol):
+    """Makes the JSON of one kind of answer."""
+
+    def opening(self) -> list[dict[str, Any]]:
+        """Chunks before the first text of a stream."""
+
+    def chunks(self, place: int, output: RequestOutput) -> list[dict[str, Any]]:
+        """Chunks for what is new of one prompt."""
+
+    def closing(self, outputs: list[RequestOutput]) -> list[dict[str, Any]]:
+        """Chunks after the last text of a stream."""
+
+    def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
+        """The answer in one piece."""
+
+
+class Answer(Response):
+    """Admits a job, runs it and sends its outputs; ends it when the client leaves, reads nothing, or time is up.
+
+    A stream's status is decided by the first output: until then an error is an HTTP error, later an event. A
+    slow reader gets what has come together since it last took something: one output is held for it, no more.
+    """
+
+    background = None
+
+    def __init__(
+        self, context: ServerContext, job: Job, form: AnswerFormat, stream: bool, headers: dict[str, str]
+    ) -> None:
+        self._context = context
+        self._job = job
+        self._form = form
+        self._stream = stream
+        self._extra_headers = headers
+        self._started = False
+        self._outputs: dict[int, RequestOutput] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        job, context = self._job, self._context
+        try:
+            ticket = context.admission.admit(job.params.n, job.prompt_tokens)
+            try:
+                async with Lifeline(receive, job.seconds, context.lifelines) as lifeline:
+                    await self._run(ticket, lifeline, send)
+            finally:
+                ticket.close()
+        except (ClientGone, ClientTooSlow) as error:
+            note(scope, outcome="client gone" if isinstance(error, ClientGone) else "client too slow")
+        except Exception as error:
+            await self._fail(as_api_error(error, self._started), scope, receive, send)
+        finally:
+            self._note(scope)
+
+    async def _run(self, ticket: Ticket, lifeline: Lifeline, send: Send) -> None:
+        async with aclosing(self._job.outputs(self._context.llm)) as outputs:
+            async for place, output in outputs:
+                ticket.start(place)
+                self._outputs[place] = output
+                if any(completion.finish_reason == "abort" for completion in output.outputs):
+                    raise ApiError(500, "the request was aborted on the server", code="aborted")
+                if self._stream:
+                    if not self._started:
+                        await self._start_stream(lifeline, send)
+                    await self._send(lifeline, send, self._form.chunks(place, output))
+        finished = [self._outputs[place] for place in sorted(self._outputs)]
+        if self._stream:
+            await self._send(lifeline, send, self._form.closing(finished), last=True)
+        else:
+            body = _encode(self._form.whole(finished)).encode()
+            self._started = True
+            await self._begin(send, {"content-type": "application/json", "content-length": str(len(body))})
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _start_stream(self, lifeline: Lifeline, send: Send) -> None:
+        headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",
+        }
+        self._started = True
+        lifeline.watch_sends(self._context.options.slow_client_seconds)
+        await self._begin(send, headers)
+        await self._send(lifeline, send, self._form.opening())
+
+    async def _begin(self, send: Send, headers: dict[str, str]) -> None:
+        raw = [(name.lower().encode(), value.encode()) for name, value in (headers | self._extra_headers).items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+
+    async def _send(self, lifeline: Lifeline, send: Send, chunks: list[dict[str, Any]], last: bool = False) -> None:
+        body = b"".join([f"data: {_encode(chunk)}\n\n".encode() for chunk in chunks])
+        if last:
+            body += DONE
+        if body:
+            lifeline.begin_send()
+            await send({"type": "http.response.body", "body": body, "more_body": not last})
+            lifeline.end_send()
+
+    async def _fail(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+        note(scope, outcome="error", error=error.message)
+        if not self._started:
+            await error.response()(scope, receive, send)
+        elif self._stream:
+            body = f"data: {_encode(error.body)}\n\n".encode() + DONE
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _note(self, scope: Scope) -> None:
+        outputs = list(self._outputs.values())
+        note(
+            scope,
+            prompt_tokens=sum(self._job.prompt_tokens),
+            completion_tokens=sum(output.metrics.num_output_tokens for output in outputs),
+            cached_tokens=sum(output.num_cached_tokens for output in outputs),
+            finish_reasons=[completion.finish_reason for output in outputs for completion in output.outputs],
+        )
+        if self._context.options.log_prompts:
+            note(scope, prompts=[prompt.text or prompt.token_ids for prompt in self._job.prompts])
+
+
+def usage_json(outputs: list[RequestOutput], count_output: bool = True) -> dict[str, Any]:
+    """The field usage. A prompt counts once, whatever n is."""
+    prompt = sum(len(output.prompt_token_ids) for output in outputs)
+    completion = sum(output.metrics.num_output_tokens for output in outputs) if count_output else 0
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(output.num_cached_tokens for output in outputs)},
+    }

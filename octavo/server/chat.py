@@ -1,0 +1,135 @@
+"""POST /v1/chat/completions"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.outputs import CompletionOutput, RequestOutput
+from octavo.prompts import TokenizedPrompt
+from octavo.server.answer import Answer, usage_json
+from octavo.server.context import ServerContext
+from octavo.server.errors import bad_request
+from octavo.server.fields import CHAT_UNSUPPORTED, ChatFields, make_sampling_params, parse_fields, stream_usage
+from octavo.server.generation import deadline_seconds, ignored_header
+from octavo.server.job import Job
+from octavo.server.logprobs import TokenSpelling, chat_logprobs, prompt_logprobs_json
+from octavo.server.messages import read_messages
+
+
+async def chat(request: Request, context: ServerContext) -> Response:
+    """Answers a conversation."""
+    context.admission.check()
+    body = await context.read_body(request)
+    fields, ignored = parse_fields(ChatFields, body, CHAT_UNSUPPORTED)
+    context.check_model(fields.model)
+    usage = stream_usage(fields, ignored)
+    messages = read_messages(fields.messages, ignored)
+    if fields.stream and fields.prompt_logprobs is not None:
+        raise bad_request("prompt_logprobs: may not be given with stream=true")
+    params = make_sampling_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields))
+    params.check_vocab(context.llm.loaded.vocab_size)
+
+    def read() -> TokenizedPrompt:
+        prompt = context.reader.read_chat(messages, add_generation_prompt=fields.add_generation_prompt)
+        return TokenizedPrompt(prompt.text, prompt.token_ids, fields.cache_salt)
+
+    if fields.cache_salt == "":
+        raise bad_request("cache_salt: must not be empty")
+    prompt = await context.tokenize(read, sum(len(message["content"] or "") for message in messages))
+    job = Job([prompt], params, deadline_seconds(request, fields, context))
+    return Answer(context, job, ChatFormat(context, job, fields, usage), fields.stream, ignored_header(ignored))
+
+
+def _max_tokens(fields: ChatFields) -> int | None:
+    old, new = fields.max_tokens, fields.max_completion_tokens
+    if old is not None and new is not None and old != new:
+        raise bad_request(f"max_completion_tokens is {new} and max_tokens is {old}, must be the same or one alone")
+    return old if new is None else new
+
+
+def _logprobs(fields: ChatFields) -> int | None:
+    if fields.top_logprobs is not None and not fields.logprobs:
+        raise bad_request("top_logprobs: may only be given with logprobs=true")
+    return (fields.top_logprobs or 0) if fields.logprobs else None
+
+
+class ChatFormat:
+    """Chat completions as OpenAI's clients read them."""
+
+    def __init__(self, context: ServerContext, job: Job, fields: ChatFields, usage: bool) -> None:
+        self._spelling = TokenSpelling(context.tokenizer)
+        self._n = job.params.n
+        self._top = fields.top_logprobs or 0
+        self._usage = usage
+        self._base = {"id": f"chatcmpl-{job.id}", "created": int(time.time()), "model": context.name}
+        self._sent_tokens = [0] * self._n
+        self._ended: set[int] = set()
+
+    def opening(self) -> list[dict[str, Any]]:
+        """The role of each choice."""
+        return [self._chunk(index, {"role": "assistant", "content": ""}) for index in range(self._n)]
+
+    def chunks(self, place: int, output: RequestOutput) -> list[dict[str, Any]]:
+        """A chunk for each choice with something new."""
+        chunks = []
+        for completion in output.outputs:
+            index = completion.index
+            if index in self._ended:
+                continue
+            logprobs = self._new_logprobs(completion)
+            if completion.delta or logprobs or completion.finished:
+                delta = {"content": completion.delta} if completion.delta else {}
+                chunks.append(self._chunk(index, delta, logprobs, completion))
+            if completion.finished:
+                self._ended.add(index)
+        return chunks
+
+    def closing(self, outputs: list[RequestOutput]) -> list[dict[str, Any]]:
+        """Usage, if it was asked for."""
+        if not self._usage:
+            return []
+        return [{**self._base, "object": "chat.completion.chunk", "choices": [], "usage": usage_json(outputs)}]
+
+    def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
+        """All choices."""
+        (output,) = outputs
+        choices = [
+            {
+                "index": completion.index,
+                "message": {"role": "assistant", "content": completion.text, "refusal": None},
+                "logprobs": self._new_logprobs(completion),
+                "finish_reason": completion.finish_reason,
+                "stop_reason": completion.stop_reason,
+            }
+            for completion in output.outputs
+        ]
+        more = {}
+        if output.prompt_logprobs is not None:
+            more["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs)
+        return {**self._base, "object": "chat.completion", "choices": choices, "usage": usage_json(outputs), **more}
+
+    def _new_logprobs(self, completion: CompletionOutput) -> dict[str, Any] | None:
+        """Of the tokens that were not sent before; None where there are none."""
+        if completion.logprobs is None:
+            return None
+        sent = self._sent_tokens[completion.index]
+        self._sent_tokens[completion.index] = len(completion.logprobs)
+        new = completion.logprobs[sent:]
+        return chat_logprobs(new, self._top, self._spelling) if new else None
+
+    def _chunk(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        logprobs: dict[str, Any] | None = None,
+        completion: CompletionOutput | None = None,
+    ) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+        if completion is not None and completion.finished:
+            choice["finish_reason"], choice["stop_reason"] = completion.finish_reason, completion.stop_reason
+        more = {"usage": None} if self._usage else {}
+        return {**self._base, "object": "chat.completion.chunk", "choices": [choice], **more}

@@ -1,0 +1,231 @@
+"""The fields of requests: their types, and which known ones this server does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from octavo.sampling_params import SamplingParams
+from octavo.server.errors import bad_request, unsupported
+
+MAX_SHOWN = 80
+
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_TEXT = {"type": "string", "minLength": 1}
+PromptField = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _TEXT,
+                _IDS,
+                {"type": "array", "items": _TEXT, "minItems": 1},
+                {"type": "array", "items": _IDS, "minItems": 1},
+            ]
+        }
+    ),
+]
+MessagesField = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["role", "content"],
+                "properties": {
+                    "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+                    "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
+                    "name": {"type": "string"},
+                    "tool_call_id": {"type": "string"},
+                    "tool_calls": {"type": "array", "items": {"type": "object"}},
+                },
+            },
+        }
+    ),
+]
+ObjectField = Annotated[Any, WithJsonSchema({"type": "object"})]
+
+
+class Fields(BaseModel):
+    """Strict types: no strings for numbers, no booleans for integers."""
+
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+
+    model: str | None = Field(None, description="The served model's name; may be left out")
+
+
+class GenerationFields(Fields):
+    """Sampling and delivery: OpenAI's names, and vLLM's for the rest. Ranges are SamplingParams'."""
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    prompt_logprobs: int | None = None
+    skip_special_tokens: bool = True
+    stream: bool = False
+    stream_options: ObjectField = None
+    timeout: float | None = Field(
+        None, description="Seconds until the request is given up; or header X-Request-Timeout"
+    )
+    cache_salt: str | None = Field(None, description="Requests with different salts share no cached blocks")
+
+
+class CompletionFields(GenerationFields):
+    """POST /v1/completions"""
+
+    prompt: PromptField
+    max_tokens: int = Field(16, description="0 with echo scores the prompt")
+    echo: bool = False
+    logprobs: int | None = None
+
+
+class ChatFields(GenerationFields):
+    """POST /v1/chat/completions"""
+
+    messages: MessagesField
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    add_generation_prompt: bool = True
+
+
+class TokenizeFields(Fields):
+    """POST /tokenize: a prompt or messages"""
+
+    prompt: str | None = None
+    messages: MessagesField = None
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+
+
+class DetokenizeFields(Fields):
+    """POST /detokenize"""
+
+    tokens: list[int]
+
+
+Anyfields = TypeVar("Anyfields", bound=Fields)
+
+SAMPLING_NAMES = frozenset(SamplingParams.__dataclass_fields__) - {"logprobs", "max_tokens"}
+
+# Known fields that change answers and that this server does not do, with the values that ask for nothing.
+UNSUPPORTED: dict[str, tuple[object, ...]] = {
+    "use_beam_search": (False,),
+    "length_penalty": (1, 1.0),
+    "early_stopping": (False,),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "parallel_tool_calls": (),
+    "functions": ([],),
+    "function_call": ("none",),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json_object": (False,),
+    "guided_decoding_backend": (),
+    "guided_whitespace_pattern": (),
+    "structured_outputs": (),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "documents": ([],),
+    "continue_final_message": (False,),
+    "truncate_prompt_tokens": (),
+    "allowed_token_ids": (),
+    "bad_words": ([],),
+    "logits_processors": ([],),
+    "spaces_between_special_tokens": (True,),
+    "return_tokens_as_token_ids": (False,),
+    "return_token_ids": (False,),
+    "priority": (0,),
+    "prompt_embeds": (),
+    "best_of": (),
+}
+COMPLETION_UNSUPPORTED = UNSUPPORTED | {"add_special_tokens": (True,)}
+CHAT_UNSUPPORTED = UNSUPPORTED | {"echo": (False,), "add_special_tokens": (False,)}
+
+
+def parse_fields(
+    kind: type[Anyfields], body: Mapping[str, Any], known: Mapping[str, tuple[object, ...]]
+) -> tuple[Anyfields, list[str]]:
+    """The fields of a body, and the names of those that are unknown and ignored. null is as if left out."""
+    given = {name: value for name, value in body.items() if value is not None}
+    for name, harmless in known.items():
+        if name in given and given[name] not in harmless and not _is_number_of_answers(name, given):
+            raise unsupported(name)
+    try:
+        fields = kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _field_error(first["loc"], first["msg"], first["type"], first["input"]) from None
+    return fields, [name for name in fields.model_extra or {} if name not in known]
+
+
+def make_sampling_params(fields: GenerationFields, **more: Any) -> SamplingParams:
+    """The sampling fields that were given, as SamplingParams; ValueError names field, value and limit."""
+    given = SAMPLING_NAMES & fields.model_fields_set
+    return SamplingParams.from_dict({name: getattr(fields, name) for name in given} | more)
+
+
+def stream_usage(fields: GenerationFields, ignored: list[str]) -> bool:
+    """stream_options.include_usage, checked."""
+    options = fields.stream_options
+    if options is None:
+        return False
+    if not fields.stream:
+        raise bad_request("stream_options: may only be given with stream=true")
+    if not isinstance(options, dict):
+        raise bad_request(f"stream_options: is {_short(options)}, must be an object")
+    if options.get("continuous_usage_stats") not in (None, False):
+        raise unsupported("stream_options.continuous_usage_stats")
+    usage = options.get("include_usage")
+    if usage is not None and not isinstance(usage, bool):
+        raise bad_request(f"stream_options.include_usage: is {_short(usage)}, must be true or false")
+    ignored += [f"stream_options.{name}" for name in options if name not in ("include_usage", "continuous_usage_stats")]
+    return bool(usage)
+
+
+def _is_number_of_answers(name: str, given: Mapping[str, Any]) -> bool:
+    """best_of=n asks for nothing beyond n."""
+    return name == "best_of" and type(given[name]) is int and given[name] == given.get("n", 1)
+
+
+def _field_error(loc: tuple[int | str, ...], message: str, kind: str, value: object) -> Exception:
+    name = str(loc[0]) + "".join(f"[{part}]" for part in loc[1:] if isinstance(part, int))
+    if kind == "missing":
+        return bad_request(f"{name}: is required", name)
+    return bad_request(f"{name}: is {_short(value)}. {message}", name)
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = "a very long integer"
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

@@ -1,0 +1,98 @@
+"""Runs the application until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from octavo.async_llm import AsyncLLM
+from octavo.server.app import create_app
+from octavo.server.context import ServerContext
+from octavo.server.options import ListenOptions, ServerOptions
+from octavo.server.request_log import log
+
+_GRACE = 5.0
+"""Seconds after the drain's end in which what was cut may still say so"""
+_MAX_HEADER_BYTES = 32_768
+_SWITCH_SECONDS = 0.0005
+"""How long one thread keeps the interpreter from another. The engine's thread must not wait for the event loop's
+whole round between two steps."""
+
+
+class DrainingServer(uvicorn.Server):
+    """At SIGTERM (or SIGINT): takes no new requests, lets running ones end within a time, then cuts them. A
+    second signal ends at once."""
+
+    def __init__(self, config: uvicorn.Config, context: ServerContext) -> None:
+        super().__init__(config)
+        self._context = context
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called by uvicorn. Not its own one: that would send itself the signal again at the end, and die of it."""
+        if self.should_exit:
+            self.force_exit = True
+            return
+        self._context.drain()
+        seconds = self._context.options.drain_seconds
+        log("draining", signal=signal.Signals(sig).name, running=len(self._context.lifelines), seconds=seconds)
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._context.cut_all)
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends serve(), from any thread."""
+        self.should_exit = True
+        self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        addresses = [listener.getsockname()[:2] for server in self.servers for listener in server.sockets]
+        log("listening", addresses=[f"{address[0]}:{address[1]}" for address in addresses])
+
+    async def main_loop(self) -> None:
+        """Sleeps until there is an end to it; uvicorn's own looks ten times a second."""
+        if not self.should_exit:
+            await self._stopping.wait()
+
+
+def make_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) -> DrainingServer:
+    """A server that is ready to run: `server.run()`."""
+    app = create_app(llm, options)
+    config = uvicorn.Config(
+        app,
+        host=listen.host,
+        port=listen.port,
+        http="h11",  # it bounds the size of headers
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,  # it needs that look; request_log.py dates answers
+        proxy_headers=False,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=round(options.drain_seconds + _GRACE),
+        ssl_certfile=listen.tls_cert,
+        ssl_keyfile=listen.tls_key,
+    )
+    return DrainingServer(config, app.state.context)
+
+
+def run_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) -> None:
+    """Serves until a signal, then closes the model."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        make_server(llm, options, listen).run()
+    finally:
+        llm.close()
+        log("closed")
