@@ -116,7 +116,7 @@ def _print(report: dict[str, Any], options: EngineOptions, as_json: bool) -> Non
     from octavo.bench.report import table
 
     for name, rows in report.items():
-        click.echo(f"{name}\n{table(rows) or 'not in this version'}\n")
+        click.echo(f"{name}\n{table(rows)}\n")
 
 
 def _say(text: str) -> None:
