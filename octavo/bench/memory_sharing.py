@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.bench.lengths import ALPACA, MAX_LENGTH, SHAREGPT, LengthDistribution, Trace
 from octavo.bench.null_model import VOCAB_SIZE, null_engine
 from octavo.bench.prompts import random_prompts
@@ -90,9 +91,6 @@ def measure_beams(
 ) -> SharingRow:
     """Beam search by the model, one request after the other, with lengths times `scale`: which beams live on is
     the model's choice."""
-    import octavo
-
-    make_params: Any = octavo.BeamSearchParams  # type: ignore[attr-defined, unused-ignore]
     trace = distribution.sample(requests, seed).scaled(scale)
     engine = llm.loaded.engine
     meter = BlockMeter()
@@ -103,14 +101,13 @@ def measure_beams(
         meter.read(_active(engine))
         return updates
 
-    search: Any = llm
     patched: Any = engine
     patched.step = metered
     try:
         for number, (prompt, output) in enumerate(zip(trace.prompts, trace.outputs, strict=True)):
             ids = random_prompts(1, int(prompt), llm.loaded.vocab_size, seed + number)
-            params = make_params(beam_width=width, max_tokens=int(output), ignore_eos=True)
-            search.beam_search([{"prompt_token_ids": ids[0]}], params)
+            params = BeamSearchParams(beam_width=width, max_tokens=int(output), ignore_eos=True)
+            llm.beam_search([{"prompt_token_ids": ids[0]}], params)
     finally:
         del patched.step
     paper = PAPER["beam search", distribution.name]
@@ -192,9 +189,7 @@ def measure_sharing(requests: int = 200, block_size: int = 16, seed: int = 0) ->
 def measure_beam_sharing(
     llm: LLM, requests: int = 6, scale: float = 1.0, say: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """Beam search on both traces; no rows where this version has no beam search."""
-    if getattr(llm, "beam_search", None) is None:
-        return []
+    """Beam search on both traces."""
     rows = []
     for distribution in (SHAREGPT, ALPACA):
         for width in WIDTHS:

@@ -46,8 +46,8 @@ def memory(
 ) -> None:
     """simulation: what KV memory holds under each allocator, on lengths like ShareGPT's and Alpaca's; no model.
 
-    engine: the same policies under the real engine and MODEL, in a fixed memory (here --block-size counts
-    after the scale: 8 is like 32 at a scale of 0.25).
+    engine: the same policies under the real engine and MODEL, in a fixed memory. Blocks are scaled too, and are
+    never smaller than 8 tokens.
 
     sharing: blocks that parallel sampling and beam search share, and what a common system prompt saves.
     """
@@ -75,7 +75,8 @@ def _engine(options: EngineOptions, requests: int, scale: float) -> dict[str, An
     from octavo.bench.memory_engine import measure_engine
 
     with _load(replace(options, enable_prefix_caching=False)) as llm:
-        return {"engine": measure_engine(llm.loaded, requests, scale, llm.loaded.engine.config.block_size, say=_say)}
+        block_size = max(8, round(int(llm.loaded.options.block_size) * scale / 8) * 8)
+        return {"engine": measure_engine(llm.loaded, requests, scale, block_size, say=_say)}
 
 
 def _sharing(options: EngineOptions, requests: int, scale: float) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _print(report: dict[str, Any], options: EngineOptions, as_json: bool) -> Non
     from octavo.bench.report import table
 
     for name, rows in report.items():
-        click.echo(f"{name}\n{table(rows) or 'not in this version'}\n")
+        click.echo(f"{name}\n{table(rows)}\n")
 
 
 def _say(text: str) -> None:

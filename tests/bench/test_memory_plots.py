@@ -39,3 +39,14 @@ def test_the_command_writes_plots(tmp_path: Path, octavo: Any, monkeypatch: pyte
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"sharegpt-memory.svg", "alpaca-memory.svg", "block-size.svg"}
     assert write_plots({}, tmp_path) == []
+
+
+def test_the_engine_part_scales_blocks_too(octavo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from octavo.bench import memory_engine
+
+    seen: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(memory_engine, "measure_engine", lambda loaded, *values, say: seen.append(values) or [])
+    result = octavo("bench", "memory", "--part", "engine", "--scale", "0.25", "--requests", "7")
+    assert result.exit_code == 0, result.output
+    assert seen == [(7, 0.25, 16)]
+    assert octavo.loaded_with.enable_prefix_caching is False
