@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _LONG_TEXT = 16_384
 """Characters from which on a prompt is tokenized off the event loop."""
 
+IDLE_SECONDS = 2.0
+"""After so long without a request, KV memory that holds nothing goes back to the system."""
+
 
 class AsyncLLM:
     """A model that many tasks, on any number of event loops, share.
@@ -96,6 +99,10 @@ class AsyncLLM:
     def progress(self) -> Progress:
         """Whether the engine gets on. Never waits for it, not even where it hangs in a step."""
         return self._thread.progress()
+
+    async def reset_prefix_cache(self) -> None:
+        """Forgets all cached prefixes that no request uses; their memory goes back when the engine is idle."""
+        self._thread.reset_prefix_cache()
 
     def close(self) -> None:
         """Ends all requests with EngineError, the thread, and frees the memory. May be called twice."""
@@ -166,6 +173,7 @@ class _EngineThread:
         self._streams: dict[str, _Stream] = {}
         self._closing = False
         self._last_step = time.monotonic()
+        self._stepping = False
         self._stats = loaded.engine.stats()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
@@ -179,7 +187,7 @@ class _EngineThread:
                 raise EngineError("the AsyncLLM is closed")
             if request_id in self._streams:
                 raise ValueError(f"request_id={request_id!r}: is in use by a request that has not finished")
-            if not self._streams:
+            if not self._streams and not self._stepping:
                 self._last_step = time.monotonic()
             self._streams[request_id] = stream
             self._commands.append(lambda: self._add(stream))
@@ -201,6 +209,11 @@ class _EngineThread:
             self._commands.append(lambda: self._abort(request_id))
             self._condition.notify()
 
+    def reset_prefix_cache(self) -> None:
+        with self._condition:
+            self._commands.append(self._loaded.engine.drop_prefix_cache)
+            self._condition.notify()
+
     def abandon(self, stream: _Stream) -> None:
         """The reader is gone: forget the stream, and abort the request if it still runs."""
         with self._condition:
@@ -216,7 +229,8 @@ class _EngineThread:
 
     def progress(self) -> Progress:
         unfinished = len(self._streams)
-        waited = time.monotonic() - self._last_step if unfinished else 0.0
+        # A step that hangs is seen also when everybody who waited for it has left.
+        waited = time.monotonic() - self._last_step if unfinished or self._stepping else 0.0
         return Progress(self._thread.is_alive(), unfinished, waited)
 
     def close(self) -> None:
@@ -229,11 +243,14 @@ class _EngineThread:
     def _work(self) -> None:
         try:
             while self._handle_commands():
+                self._stepping = True
                 try:
                     updates = self._loaded.engine.step()
                 except Exception as error:
                     self._fail(error)
                     continue
+                finally:
+                    self._stepping = False
                 self._last_step = time.monotonic()
                 with self._condition:
                     self._tell(self._driver.deliver(updates))
@@ -244,8 +261,12 @@ class _EngineThread:
     def _handle_commands(self) -> bool:
         """Waits until there is work. False when closing."""
         with self._condition:
+            idle: float | None = IDLE_SECONDS
             while not (self._closing or self._commands or self._driver.has_unfinished):
-                self._condition.wait()
+                if not self._condition.wait(idle):
+                    self._driver.release_idle_memory()
+                    self._stats = self._loaded.engine.stats()
+                    idle = None  # once is enough: nothing changes before the next command
             while self._commands and not self._closing:
                 command = self._commands.popleft()
                 try:

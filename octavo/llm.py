@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from octavo.config import EngineOptions
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
+from octavo.progress import Progress
 from octavo.prompts import (
     Conversation,
     Prompt,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
 
 Params = SamplingParams | Sequence[SamplingParams] | None
+
+KEPT_BYTES = 256 * 2**20
+"""KV memory without content that an LLM keeps ready between calls; what is beyond goes back to the system."""
 
 
 class LLM:
@@ -55,6 +59,7 @@ class LLM:
         self.loaded = loaded
         self._ids = count()
         self._closed = False
+        self._kept_blocks = KEPT_BYTES // loaded.block_bytes
         self.driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
         self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
 
@@ -68,7 +73,8 @@ class LLM:
 
         A prompt is text, a list of token ids, {"prompt": text} or {"prompt_token_ids": ids}.
         `sampling_params`: one for all, or one per prompt. A bad prompt raises ValueError before anything
-        runs.
+        runs. What goes wrong later for one request alone ends that request only: its finish_reason is "error",
+        and output.error says why. `use_tqdm` shows requests done, tokens a second and KV memory in use.
         """
         return self._run([self.reader.read(prompt) for prompt in split_prompts(prompts)], sampling_params, use_tqdm)
 
@@ -113,6 +119,12 @@ class LLM:
         """What the KV memory and the scheduler hold now."""
         return self.loaded.engine.stats()
 
+    def reset_prefix_cache(self) -> int:
+        """Forgets all cached prefixes that no request uses and gives their memory back: the number of blocks."""
+        self._check_open()
+        self.loaded.engine.drop_prefix_cache()
+        return self.driver.release_idle_memory()
+
     def close(self) -> None:
         """Aborts what runs and frees threads and memory. May be called twice."""
         if not self._closed:
@@ -133,17 +145,15 @@ class LLM:
         self._check_open()
         each = _params_per_prompt(params, len(prompts))
         states = [self._new_state(prompt, one) for prompt, one in zip(prompts, each, strict=True)]
-        progress = _progress_bar(len(states)) if use_tqdm else None
-        try:
-            with closing(self.driver.run(states, lambda: len(states))) as finished:
-                for state in finished:
-                    if state is not None and state.error is not None:
-                        raise state.error
-                    if progress is not None:
-                        progress.update()
-        finally:
-            if progress is not None:
-                progress.close()
+        with (
+            Progress(self, len(states), shown=use_tqdm) as progress,
+            closing(self.driver.run(states, lambda: len(states), progress.update)) as finished,
+        ):
+            for state in finished:
+                if state is not None and state.refused and state.error is not None:
+                    raise state.error  # before the first step
+                progress.finished()
+        self.driver.release_idle_memory(self._kept_blocks)
         return [state.output() for state in states]
 
     def _stream(self, prompt: TokenizedPrompt, params: SamplingParams | None) -> Iterator[RequestOutput]:
@@ -155,7 +165,7 @@ class LLM:
     def _follow(self, state: RequestState) -> Iterator[RequestOutput]:
         try:
             while not state.finished:
-                if state in self.driver.step():
+                if state in self.driver.step() and state.error is None:
                     yield state.next_output()
             if state.error is not None:
                 raise state.error
@@ -163,6 +173,8 @@ class LLM:
                 yield state.next_output()
         finally:
             self.driver.abort(state.request_id)
+            if not self._closed:
+                self.driver.release_idle_memory(self._kept_blocks)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -178,9 +190,3 @@ def _params_per_prompt(params: Params, number: int) -> list[SamplingParams]:
     if len(each) != number:
         raise ValueError(f"sampling_params: {len(each)} for {number} prompts; give one, or one per prompt")
     return each
-
-
-def _progress_bar(total: int) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit="req", desc="Requests", dynamic_ncols=True)

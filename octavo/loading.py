@@ -57,6 +57,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Frees the executor's threads and memory."""
+        self.engine.close()
         self.executor.close()
 
 
@@ -71,8 +72,8 @@ def load(options: EngineOptions, progress: Progress | None = None) -> LoadedMode
     say(f"opening {path.name}")
     checkpoint = open_checkpoint(path)
     tokenizer = _InBackground(lambda: _load_tokenizer(checkpoint))
-    program = build_program(checkpoint.config)
-    max_model_len = resolve_max_model_len(options, program.max_model_len)
+    max_model_len = resolve_max_model_len(options, checkpoint.config)
+    program = build_program(checkpoint.config, max_model_len)
     threads = options.threads or core_facts().usable
     say(f"loading {sum(source.raw.nbytes for source in checkpoint.tensors.values()) / 1e6:.0f} MB of weights")
     executor = build_executor(options, program, checkpoint, threads)
@@ -102,7 +103,7 @@ def _assemble(
         executor=executor,
         sampler=Sampler(
             program.vocab_size,
-            getattr(executor, "team", None),
+            getattr(executor, "thread_team", None),
             instruction_set=options.instruction_set or "",
         ),
         program=program,
@@ -134,12 +135,15 @@ def _assemble(
     )
 
 
-def resolve_max_model_len(options: EngineOptions, model_limit: int) -> int:
-    """The option, or what the model was made for. Raises ValueError where the option is above that."""
+def resolve_max_model_len(options: EngineOptions, config: ModelConfig) -> int:
+    """The option, or what the model was made for. Raises ValueError where the option is above what it can do."""
+    from octavo.models.decoder import context_length, longest_context
+
     if options.max_model_len is None:
-        return model_limit
-    if options.max_model_len > model_limit:
-        raise ValueError(f"max_model_len={options.max_model_len}: the model was made for at most {model_limit} tokens")
+        return context_length(config)
+    limit = longest_context(config)
+    if options.max_model_len > limit:
+        raise ValueError(f"max_model_len={options.max_model_len}: the model was made for at most {limit} tokens")
     return options.max_model_len
 
 

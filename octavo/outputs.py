@@ -33,7 +33,7 @@ class CompletionOutput:
     logprobs: list[TokenLogprobs] | None
     """One entry per token of token_ids; None where not asked for"""
     finish_reason: str | None = None
-    """"stop", "length" or "abort"; None while it runs"""
+    """"stop", "length", "abort" or "error"; None while it runs"""
     stop_reason: int | str | None = None
     """The stop string or stop token id that ended it; None for the end-of-sequence token and for other
     reasons"""
@@ -76,6 +76,9 @@ class RequestOutput:
     """One per sequence, by index"""
     finished: bool
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(arrival_time=0.0))
+    error: str | None = None
+    """What went wrong with this request alone, where its finish_reason is "error"; LLM.generate only, as streams
+    raise it"""
 
     @property
     def num_cached_tokens(self) -> int:

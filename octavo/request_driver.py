@@ -71,7 +71,7 @@ class RequestDriver:
         try:
             self.engine.abort(request_id)
         finally:
-            state.end("abort", error)
+            state.end("abort" if error is None else "error", error)
             self._forget(state)
         return state
 
@@ -105,6 +105,10 @@ class RequestDriver:
             except Exception as error:
                 self.abort(state.request_id, error)
         return list(changed.values())
+
+    def release_idle_memory(self, keep_blocks: int = 0) -> int:
+        """Gives KV memory that holds nothing back to the system, if nothing runs: the number of blocks."""
+        return 0 if self._states else self.engine.release_idle_memory(keep_blocks)
 
     def is_running(self, state: RequestState) -> bool:
         """Whether the engine has this very request, not another one of the same id."""
@@ -156,7 +160,8 @@ class RequestDriver:
         try:
             self.add(state)
         except ValueError as error:
-            state.end("abort", error)
+            state.refused = True
+            state.end("error", error)
             done.append(state)
             return False
         return True

@@ -50,7 +50,7 @@ class SequenceState:
         return self._append_text(update.token_id)
 
     def end(self, reason: str) -> None:
-        """Ends it from outside (abort): the text is what is complete so far."""
+        """Ends it from outside (abort, error): the text is what is complete so far."""
         if self.finish_reason is None:
             self.finish_reason = reason
             if self._incremental and self._stream is not None:
@@ -118,6 +118,8 @@ class RequestState:
         self.params = params
         self.error: Exception | None = None
         """What ended this request and no other"""
+        self.refused = False
+        """The engine never took it"""
         self.finished_into: deque[RequestState] | None = None
         """Where the driver puts it when it has finished"""
         self.sequences = [SequenceState(index, params, tokenizer, incremental) for index in range(params.n)]
@@ -172,6 +174,7 @@ class RequestState:
                 elapsed=self._elapsed,
                 num_output_tokens=sum(len(sequence.token_ids) for sequence in self.sequences),
             ),
+            error=None if self.error is None else str(self.error),
         )
 
     def next_output(self) -> RequestOutput:

@@ -14,7 +14,9 @@ from support.weights import ArrayCheckpoint
 
 from octavo.engine.engine import Engine, EngineConfig, Request
 from octavo.executors.native import NativeExecutor
+from octavo.loaders.aliases import ALIASES
 from octavo.loaders.checkpoint import open_checkpoint
+from octavo.loaders.hub import octavo_home
 from octavo.models.registry import build_program
 from octavo.sampling.sampler import Sampler
 from octavo.sampling_params import SamplingParams
@@ -152,3 +154,24 @@ def test_a_quantised_model_gives_the_same_greedy_tokens_on_every_instruction_set
         model = Model("llama_nine_heads_tied", "auto", name)
         tokens.append(model.answers(model.targets()[:1])["greedy"][0])
     assert all(one == tokens[0] for one in tokens)
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_a_real_model_on_any_number_of_threads_in_any_chunks(instruction_set, dtype):
+    """Rows enough that threads keep their own, and weights large enough that they drift apart."""
+    path = octavo_home() / "models" / ALIASES["smollm2"].filename
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    model = Model.__new__(Model)
+    model.checkpoint = open_checkpoint(path)
+    model.program = build_program(model.checkpoint.config)
+    model.dtype, model.instruction_set = dtype, instruction_set
+    requests = [
+        (f"r{i}", model.prompt(i, 20 + 40 * i), dict(seed=i, max_tokens=4, logprobs=0, prompt_logprobs=0))
+        for i in range(5)
+    ]
+    expected = model.answers(requests, threads=1, max_num_batched_tokens=2048)
+    for threads, budget in ((2, 2048), (2, 100), (3, 2048)):
+        answers = model.answers(requests, threads=threads, max_num_batched_tokens=budget)
+        assert answers == expected, (threads, budget)

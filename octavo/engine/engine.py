@@ -315,14 +315,24 @@ class Engine:
 
     # ---- memory and figures ----
 
-    def release_idle_memory(self) -> int:
-        """Gives the memory of segments without any content back to the system: number of blocks given
-        back."""
-        segments = self.pool.releasable_segments()
-        for first, count in segments:
+    def close(self) -> None:
+        """Lets go of the sampler, which may share the executor's threads. No step may follow."""
+        del self.sampler
+
+    def release_idle_memory(self, keep_blocks: int = 0) -> int:
+        """Gives the memory of segments without any content back to the system: number of blocks given back.
+
+        `keep_blocks`: so many of them may stay ready, in whole segments, the lowest ones.
+        """
+        released = 0
+        for first, count in self.pool.releasable_segments():
+            if count <= keep_blocks:
+                keep_blocks -= count
+                continue
             self.pool.close_segment(first)
             self.executor.release_blocks(first, count)
-        return sum(count for _, count in segments)
+            released += count
+        return released
 
     def drop_prefix_cache(self) -> None:
         """Forgets all cached blocks that nothing refers to."""

@@ -202,6 +202,10 @@ def test_idle_memory_goes_back_by_segments():
     assert engine.release_idle_memory() == 12 and engine.release_idle_memory() == 0
     assert executor.released == [(12, 4), (0, 4), (4, 4), (8, 4)]
     assert engine.stats().committed_blocks == 0
+    run(engine, [request("b", prompt(0, 50), max_tokens=1)])
+    engine.drop_prefix_cache()
+    assert engine.release_idle_memory(keep_blocks=11) == 8
+    assert engine.stats().committed_blocks == 8 and executor.released[4:] == [(8, 4), (12, 4)]
     assert run(engine, [request("a", prompt(0, 50))])["a"].num_cached == 0
 
 
