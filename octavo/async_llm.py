@@ -219,6 +219,7 @@ class _EngineThread:
         self._observer: EngineObserver | None = None
         self._closing = False
         self._last_step = time.monotonic()
+        self._stepping = False
         self._stats = loaded.engine.stats()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
@@ -232,7 +233,7 @@ class _EngineThread:
                 raise EngineError("the AsyncLLM is closed")
             if request_id in self._streams:
                 raise ValueError(f"request_id={request_id!r}: is in use by a request that has not finished")
-            if not self._streams:
+            if not self._streams and not self._stepping:
                 self._last_step = time.monotonic()
             self._streams[request_id] = stream
             self._commands.append(lambda: self._add(stream))
@@ -298,7 +299,8 @@ class _EngineThread:
 
     def progress(self) -> Progress:
         unfinished = len(self._streams)
-        waited = time.monotonic() - self._last_step if unfinished else 0.0
+        # A step that hangs is seen also when everybody who waited for it has left.
+        waited = time.monotonic() - self._last_step if unfinished or self._stepping else 0.0
         return Progress(self._thread.is_alive(), unfinished, waited)
 
     def close(self) -> None:
@@ -317,6 +319,8 @@ class _EngineThread:
                 except Exception as error:
                     self._fail(error)
                     continue
+                finally:
+                    self._stepping = False
                 self._last_step = time.monotonic()
                 with self._condition:
                     self._tell(self._driver.deliver(updates))

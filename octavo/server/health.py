@@ -34,5 +34,5 @@ def not_ready_reason(context: ServerContext) -> str | None:
         return "the engine's thread has ended"
     if progress.seconds_since_step > limit:
         waited = progress.seconds_since_step
-        return f"{progress.unfinished} requests are there and no step has ended for {waited:.1f} s (limit {limit:g} s)"
+        return f"no step has ended for {waited:.1f} s (limit {limit:g} s), and {progress.unfinished} requests wait"
     return None

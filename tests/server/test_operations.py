@@ -213,9 +213,11 @@ def test_not_ready_while_no_step_ends(fake: Callable[..., Running]) -> None:
     until(lambda: server.client.get("/health/ready").status_code == 503)
     assert "no step has ended for" in server.client.get("/health/ready").json()["reason"]
     assert server.client.get("/health/live").status_code == 200
+    connection.close()
+    until(lambda: server.llm.progress().unfinished == 0)
+    assert server.client.get("/health/ready").status_code == 503  # who asked has left, and it hangs still
     engine.gate.set()
     until(lambda: server.client.get("/health/ready").status_code == 200)
-    connection.close()
     server.llm.close()
     assert server.client.get("/health/ready").json()["reason"] == "the engine's thread has ended"
     assert server.complete(prompt="x").status_code == 503
