@@ -1,4 +1,5 @@
 # make demo   a virtual environment in .venv, a build, the default model, three answers
+# make serve  the same virtual environment and the server's packages; the default model on http://127.0.0.1:8000
 # make test   the same with the test tools; lint, types, tests
 # make bench  throughput, latency and startup of the default model
 # make clean  takes away what these made (the model cache stays)
@@ -14,11 +15,14 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # However CMake builds: on all cores that this process may use.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 
-.PHONY: demo test bench clean
+.PHONY: demo serve test bench clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/installed .venv/pulled-$(MODEL)
 	@$(BIN)/python examples/demo.py $(MODEL)
+
+serve: .venv/installed-server .venv/pulled-$(MODEL)
+	@exec $(BIN)/octavo serve $(MODEL)
 
 test: .venv/installed-test
 	$(BIN)/ruff check .
@@ -47,10 +51,15 @@ clean:
 	$(PIP_INSTALL) -e .
 	@touch $@
 
+.venv/installed-server: .venv/bin/python $(SOURCES)
+	@echo "Building Octavo and its server into .venv ..."
+	$(PIP_INSTALL) -e '.[server]'
+	@touch $@ .venv/installed
+
 .venv/installed-test: .venv/bin/python $(SOURCES)
 	@echo "Building Octavo and its test tools into .venv ..."
 	$(PIP_INSTALL) -e '.[test]'
-	@touch $@ .venv/installed
+	@touch $@ .venv/installed-server .venv/installed
 
 .venv/pulled-%: | .venv/installed
 	$(BIN)/octavo pull $*

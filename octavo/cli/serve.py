@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -53,6 +54,8 @@ def serve(
 ) -> None:
     """Serve MODEL (default: smollm2) with OpenAI's API, until SIGTERM or Ctrl-C."""
     engine = make_engine_options(model, values)
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise click.ClickException("the server needs fastapi and uvicorn: pip install 'octavo[server]'")
     from octavo.server.options import ListenOptions, ServerOptions, read_api_keys
 
     try:

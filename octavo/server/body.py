@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
@@ -46,10 +47,10 @@ async def _read(request: Request, max_bytes: int) -> bytes:
 
 
 def parse_json_object(data: bytes) -> dict[str, Any]:
-    """Strict JSON: UTF-8, no NaN, no lone surrogates, not too deep."""
+    """Strict JSON: UTF-8, no NaN, nothing infinite, no lone surrogates, not too deep."""
     try:
         text = data.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise bad_request(f"body: is not UTF-8 at byte {error.start}") from None
     except RecursionError:
@@ -69,6 +70,13 @@ def _too_large(max_bytes: int) -> ApiError:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:40]} is beyond any finite number")
+    return value
 
 
 def _check_surrogates(root: Any) -> None:

@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 import time
+from email.utils import formatdate
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,7 +43,8 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                date = formatdate(usegmt=True).encode()
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id), (b"date", date)]
             await send(message)
 
         try:

@@ -33,16 +33,35 @@ class DrainingServer(uvicorn.Server):
         self._context = context
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
-            self._context.drain()
-            seconds = self._context.options.drain_seconds
-            log("draining", signal=signal.Signals(sig).name, running=len(self._context.lifelines), seconds=seconds)
-            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._context.cut_all)
-        super().handle_exit(sig, frame)
+        """Called by uvicorn. Not its own one: that would send itself the signal again at the end, and die of it."""
+        if self.should_exit:
+            self.force_exit = True
+            return
+        self._context.drain()
+        seconds = self._context.options.drain_seconds
+        log("draining", signal=signal.Signals(sig).name, running=len(self._context.lifelines), seconds=seconds)
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._context.cut_all)
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends serve(), from any thread."""
+        self.should_exit = True
+        self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        addresses = [listener.getsockname()[:2] for server in self.servers for listener in server.sockets]
+        log("listening", addresses=[f"{address[0]}:{address[1]}" for address in addresses])
+
+    async def main_loop(self) -> None:
+        """Sleeps until there is an end to it; uvicorn's own looks ten times a second."""
+        if not self.should_exit:
+            await self._stopping.wait()
 
 
 def make_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) -> DrainingServer:
@@ -59,7 +78,7 @@ def make_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) ->
         access_log=False,
         log_level="warning",
         server_header=False,
-        date_header=True,
+        date_header=False,  # it needs that look; request_log.py dates answers
         proxy_headers=False,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         timeout_graceful_shutdown=round(options.drain_seconds + _GRACE),

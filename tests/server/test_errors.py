@@ -174,7 +174,7 @@ VALUES = st.recursive(
 NAMES = sorted({name for body, _ in CASES for name in body} | {"messages", "top_logprobs", "tokens", "ignore_eos"})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"]),
     body=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4),

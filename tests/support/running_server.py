@@ -79,7 +79,9 @@ def running(llm: AsyncLLM, **options: Any) -> Iterator[Running]:
         try:
             yield Running(llm, server, thread, port, client)
         finally:
-            server.should_exit = server.force_exit = True
+            client.close()
+            if thread.is_alive():
+                server.stop()
             thread.join(timeout=10)
             llm.close()
             listener.close()
