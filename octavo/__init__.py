@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from octavo.async_llm import AsyncLLM
+    from octavo.beam_search_params import BeamSearchParams
     from octavo.llm import LLM
     from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
     from octavo.sampling_params import SamplingParams
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "BeamSearchParams",
     "CompletionOutput",
     "Logprob",
     "RequestMetrics",
@@ -33,6 +35,7 @@ __all__ = [
 _HOME = {
     "LLM": "octavo.llm",
     "AsyncLLM": "octavo.async_llm",
+    "BeamSearchParams": "octavo.beam_search_params",
     "CompletionOutput": "octavo.outputs",
     "Logprob": "octavo.outputs",
     "RequestMetrics": "octavo.outputs",

@@ -9,12 +9,13 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.config import EngineOptions
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 _LONG_TEXT = 16_384
 """Characters from which on a prompt is tokenized off the event loop."""
+
+IDLE_SECONDS = 2.0
+"""After so long without a request, KV memory that holds nothing goes back to the system."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -86,6 +90,20 @@ class AsyncLLM:
         an id that is in use."""
         return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
 
+    async def beam_search(
+        self, prompt: Prompt, params: BeamSearchParams | None = None, request_id: str | None = None
+    ) -> RequestOutput:
+        """The likeliest answers to one prompt, best first: beams are known only at the end. Cancelling aborts the
+        request."""
+        outputs = self._generate(
+            lambda: self._reader.read(prompt), _size(prompt), params or BeamSearchParams(), request_id
+        )
+        async with contextlib.aclosing(outputs):
+            async for output in outputs:
+                if output.finished:
+                    return output
+        raise EngineError("the search ended without an answer")
+
     def chat(
         self,
         messages: Conversation,
@@ -109,6 +127,10 @@ class AsyncLLM:
     def stats(self) -> EngineStats:
         """What the KV memory and the scheduler held after the last step."""
         return self._thread.stats()
+
+    async def reset_prefix_cache(self) -> None:
+        """Forgets all cached prefixes that no request uses; their memory goes back when the engine is idle."""
+        self._thread.reset_prefix_cache()
 
     def observe(self, observer: EngineObserver) -> None:
         """Tells one observer of every request and step from now on."""
@@ -140,9 +162,9 @@ class AsyncLLM:
         self,
         read: Callable[[], TokenizedPrompt],
         size: int,
-        params: SamplingParams | None,
+        params: SamplingParams | BeamSearchParams | None,
         request_id: str | None,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         prompt = await asyncio.to_thread(read) if size >= _LONG_TEXT else read()
         if request_id is None:
             request_id = f"request-{next(self._ids)}"
@@ -201,7 +223,7 @@ class _EngineThread:
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams) -> _Stream:
+    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams) -> _Stream:
         """Queues a request for the engine; called on the reader's event loop."""
         state = self._driver.new_state(request_id, prompt, params, incremental=True)
         stream = _Stream(state, asyncio.get_running_loop())
@@ -230,6 +252,11 @@ class _EngineThread:
         """Ends a request; its reader is told."""
         with self._condition:
             self._commands.append(lambda: self._abort(request_id))
+            self._condition.notify()
+
+    def reset_prefix_cache(self) -> None:
+        with self._condition:
+            self._commands.append(self._loaded.engine.drop_prefix_cache)
             self._condition.notify()
 
     def abandon(self, stream: _Stream) -> None:
@@ -314,8 +341,12 @@ class _EngineThread:
     def _handle_commands(self) -> bool:
         """Waits until there is work. False when closing."""
         with self._condition:
+            idle: float | None = IDLE_SECONDS
             while not (self._closing or self._commands or self._driver.has_unfinished):
-                self._condition.wait()
+                if not self._condition.wait(idle):
+                    self._driver.release_idle_memory()
+                    self._stats = self._loaded.engine.stats()
+                    idle = None  # once is enough: nothing changes before the next command
             while self._commands and not self._closing:
                 command = self._commands.popleft()
                 try:

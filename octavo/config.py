@@ -62,8 +62,9 @@ class EngineOptions:
     """An alias (smollm2, gemma3-270m), a GGUF file or a directory of safetensors"""
     dtype: DType = "auto"
     """Compute format. auto: as the weights are stored, packed; float32: full precision"""
-    block_size: int = 64
-    """Tokens in a KV block: a multiple of 8 from 8 to 256; the reference executor takes 1 to 7 too"""
+    block_size: int | Literal["auto"] = 64
+    """Tokens in a KV block: a multiple of 8 from 8 to 256; the reference executor takes 1 to 7 too. auto: what
+    `octavo tune` found for this model on this machine"""
     kv_cache_memory: str | int | None = None
     """Cap of the KV blocks in bytes, or as "512MiB"; None: a share of the memory that is really free"""
     max_model_len: int | None = None
@@ -96,7 +97,8 @@ class EngineOptions:
         self._check_int("max_num_seqs", 1, 65536)
         self._check_int("max_num_batched_tokens", 1, 2**20)
         self._check_int("threads", 1, MAX_THREADS, optional=True)
-        self._check_int("block_size", 1, MAX_BLOCK_SIZE)
+        if self.block_size != "auto":
+            self._check_int("block_size", 1, MAX_BLOCK_SIZE)
         if not isinstance(self.enable_prefix_caching, bool):
             raise ValueError(f"enable_prefix_caching={self.enable_prefix_caching!r}: must be True or False")
         self._check_block_size()
@@ -116,7 +118,11 @@ class EngineOptions:
             raise ValueError(f"{field}={value!r}: must be an integer from {low} to {high}")
 
     def _check_block_size(self) -> None:
-        if self.block_size % 8 == 0 or (self.block_size < 8 and self.executor == "reference"):
+        if (
+            self.block_size == "auto"
+            or self.block_size % 8 == 0
+            or (self.block_size < 8 and self.executor == "reference")
+        ):
             return
         raise ValueError(
             f"block_size={self.block_size}: must be a multiple of 8 from 8 to {MAX_BLOCK_SIZE}"

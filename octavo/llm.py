@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.config import EngineOptions
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
+from octavo.progress import Progress
 from octavo.prompts import (
     Conversation,
     Prompt,
@@ -26,7 +28,12 @@ if TYPE_CHECKING:
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
+T = TypeVar("T")
 Params = SamplingParams | Sequence[SamplingParams] | None
+BeamParams = BeamSearchParams | Sequence[BeamSearchParams] | None
+
+KEPT_BYTES = 256 * 2**20
+"""KV memory without content that an LLM keeps ready between calls; what is beyond goes back to the system."""
 
 
 class LLM:
@@ -55,6 +62,7 @@ class LLM:
         self.loaded = loaded
         self._ids = count()
         self._closed = False
+        self._kept_blocks = KEPT_BYTES // loaded.block_bytes
         self.driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
         self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
 
@@ -68,9 +76,24 @@ class LLM:
 
         A prompt is text, a list of token ids, {"prompt": text} or {"prompt_token_ids": ids}.
         `sampling_params`: one for all, or one per prompt. A bad prompt raises ValueError before anything
-        runs.
+        runs. What goes wrong later for one request alone ends that request only: its finish_reason is "error",
+        and output.error says why. `use_tqdm` shows requests done, tokens a second and KV memory in use.
         """
         return self._run([self.reader.read(prompt) for prompt in split_prompts(prompts)], sampling_params, use_tqdm)
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], params: BeamParams = None, use_tqdm: bool = False
+    ) -> list[RequestOutput]:
+        """Searches the likeliest answers to one prompt or many; `outputs` of each are the best first, with `score`.
+
+        Prompts are those of generate(), and all searches share their batches. `params`: one for all, or one per
+        prompt.
+        """
+        read = [self.reader.read(prompt) for prompt in split_prompts(prompts)]
+        each = _beam_params_per_prompt(params, len(read))
+        return self._run_states(
+            [self._new_state(prompt, one) for prompt, one in zip(read, each, strict=True)], use_tqdm
+        )
 
     def chat(
         self,
@@ -113,6 +136,12 @@ class LLM:
         """What the KV memory and the scheduler hold now."""
         return self.loaded.engine.stats()
 
+    def reset_prefix_cache(self) -> int:
+        """Forgets all cached prefixes that no request uses and gives their memory back: the number of blocks."""
+        self._check_open()
+        self.loaded.engine.drop_prefix_cache()
+        return self.driver.release_idle_memory()
+
     def close(self) -> None:
         """Aborts what runs and frees threads and memory. May be called twice."""
         if not self._closed:
@@ -126,24 +155,28 @@ class LLM:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _new_state(self, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False) -> RequestState:
+    def _new_state(
+        self, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams, incremental: bool = False
+    ) -> RequestState:
         return self.driver.new_state(str(next(self._ids)), prompt, params, incremental)
 
     def _run(self, prompts: list[TokenizedPrompt], params: Params, use_tqdm: bool) -> list[RequestOutput]:
-        self._check_open()
         each = _params_per_prompt(params, len(prompts))
-        states = [self._new_state(prompt, one) for prompt, one in zip(prompts, each, strict=True)]
-        progress = _progress_bar(len(states)) if use_tqdm else None
-        try:
-            with closing(self.driver.run(states, lambda: len(states))) as finished:
-                for state in finished:
-                    if state is not None and state.error is not None:
-                        raise state.error
-                    if progress is not None:
-                        progress.update()
-        finally:
-            if progress is not None:
-                progress.close()
+        return self._run_states(
+            [self._new_state(prompt, one) for prompt, one in zip(prompts, each, strict=True)], use_tqdm
+        )
+
+    def _run_states(self, states: list[RequestState], use_tqdm: bool) -> list[RequestOutput]:
+        self._check_open()
+        with (
+            Progress(self, len(states), shown=use_tqdm) as progress,
+            closing(self.driver.run(states, lambda: len(states), progress.update)) as finished,
+        ):
+            for state in finished:
+                if state is not None and state.refused and state.error is not None:
+                    raise state.error  # before the first step
+                progress.finished()
+        self.driver.release_idle_memory(self._kept_blocks)
         return [state.output() for state in states]
 
     def _stream(self, prompt: TokenizedPrompt, params: SamplingParams | None) -> Iterator[RequestOutput]:
@@ -155,7 +188,7 @@ class LLM:
     def _follow(self, state: RequestState) -> Iterator[RequestOutput]:
         try:
             while not state.finished:
-                if state in self.driver.step():
+                if state in self.driver.step() and state.error is None:
                     yield state.next_output()
             if state.error is not None:
                 raise state.error
@@ -163,6 +196,8 @@ class LLM:
                 yield state.next_output()
         finally:
             self.driver.abort(state.request_id)
+            if not self._closed:
+                self.driver.release_idle_memory(self._kept_blocks)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -174,13 +209,18 @@ def _params_per_prompt(params: Params, number: int) -> list[SamplingParams]:
         params = SamplingParams()
     if isinstance(params, SamplingParams):
         return [params] * number
-    each = list(params)
+    return _checked_number(list(params), number, "sampling_params")
+
+
+def _beam_params_per_prompt(params: BeamParams, number: int) -> list[BeamSearchParams]:
+    if params is None:
+        params = BeamSearchParams()
+    if isinstance(params, BeamSearchParams):
+        return [params] * number
+    return _checked_number(list(params), number, "params")
+
+
+def _checked_number(each: list[T], number: int, name: str) -> list[T]:
     if len(each) != number:
-        raise ValueError(f"sampling_params: {len(each)} for {number} prompts; give one, or one per prompt")
+        raise ValueError(f"{name}: {len(each)} for {number} prompts; give one, or one per prompt")
     return each
-
-
-def _progress_bar(total: int) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit="req", desc="Requests", dynamic_ncols=True)

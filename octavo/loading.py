@@ -6,13 +6,14 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.config import EngineOptions, format_bytes
 from octavo.memory import core_facts, default_kv_bytes, memory_facts
 from octavo.native_library import native_library
+from octavo.tuning import stored_tuning
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
@@ -45,6 +46,7 @@ class LoadedModel:
     block_bytes: int
     weight_bytes: int
     """Of the checkpoint's tensors, as stored"""
+    block_size_reason: str = "as the options say"
 
     @property
     def vocab_size(self) -> int:
@@ -57,6 +59,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Frees the executor's threads and memory."""
+        self.engine.close()
         self.executor.close()
 
 
@@ -71,13 +74,16 @@ def load(options: EngineOptions, progress: Progress | None = None) -> LoadedMode
     say(f"opening {path.name}")
     checkpoint = open_checkpoint(path)
     tokenizer = _InBackground(lambda: _load_tokenizer(checkpoint))
-    program = build_program(checkpoint.config)
-    max_model_len = resolve_max_model_len(options, program.max_model_len)
+    max_model_len = resolve_max_model_len(options, checkpoint.config)
+    program = build_program(checkpoint.config, max_model_len)
     threads = options.threads or core_facts().usable
+    options, reason = resolve_block_size(options, checkpoint.fingerprint, threads)
+    say(f"blocks of {options.block_size} tokens: {reason}")
     say(f"loading {sum(source.raw.nbytes for source in checkpoint.tensors.values()) / 1e6:.0f} MB of weights")
     executor = build_executor(options, program, checkpoint, threads)
     try:
-        return _assemble(options, checkpoint, program, executor, tokenizer.result(), threads, max_model_len)
+        loaded = _assemble(options, checkpoint, program, executor, tokenizer.result(), threads, max_model_len)
+        return replace(loaded, block_size_reason=reason)
     except BaseException:
         executor.close()
         raise
@@ -96,19 +102,20 @@ def _assemble(
     from octavo.engine.engine_config import EngineConfig
     from octavo.sampling.sampler import Sampler
 
-    block_bytes = executor.block_bytes(options.block_size)
+    block_size = _block_size(options)
+    block_bytes = executor.block_bytes(block_size)
     num_blocks = choose_num_blocks(options, program, block_bytes, max_model_len)
     engine = Engine(
         executor=executor,
         sampler=Sampler(
             program.vocab_size,
-            getattr(executor, "team", None),
+            getattr(executor, "thread_team", None),
             instruction_set=options.instruction_set or "",
         ),
         program=program,
         config=EngineConfig(
             num_blocks=num_blocks,
-            block_size=options.block_size,
+            block_size=block_size,
             max_model_len=max_model_len,
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,
@@ -134,13 +141,29 @@ def _assemble(
     )
 
 
-def resolve_max_model_len(options: EngineOptions, model_limit: int) -> int:
-    """The option, or what the model was made for. Raises ValueError where the option is above that."""
+def resolve_max_model_len(options: EngineOptions, config: ModelConfig) -> int:
+    """The option, or what the model was made for. Raises ValueError where the option is above what it can do."""
+    from octavo.models.decoder import context_length, longest_context
+
     if options.max_model_len is None:
-        return model_limit
-    if options.max_model_len > model_limit:
-        raise ValueError(f"max_model_len={options.max_model_len}: the model was made for at most {model_limit} tokens")
+        return context_length(config)
+    limit = longest_context(config)
+    if options.max_model_len > limit:
+        raise ValueError(f"max_model_len={options.max_model_len}: the model was made for at most {limit} tokens")
     return options.max_model_len
+
+
+def resolve_block_size(options: EngineOptions, fingerprint: str, threads: int) -> tuple[EngineOptions, str]:
+    """Options whose block size is a number, and why it is this one."""
+    if options.block_size != "auto":
+        return options, "as the options say"
+    tuning = stored_tuning(fingerprint, threads)
+    return replace(options, block_size=tuning.block_size), tuning.reason
+
+
+def _block_size(options: EngineOptions) -> int:
+    assert isinstance(options.block_size, int), "resolve_block_size() comes first"
+    return options.block_size
 
 
 def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int, max_model_len: int) -> int:
@@ -149,7 +172,8 @@ def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int
     Raises ValueError where not even one block per KV group fits.
     """
     groups = len(program.kv_groups)
-    useful = options.max_num_seqs * groups * -(-max_model_len // options.block_size)
+    block_size = _block_size(options)
+    useful = options.max_num_seqs * groups * -(-max_model_len // block_size)
     cap = options.kv_cache_bytes
     if cap is None:
         cap = default_kv_bytes(memory_facts(), useful * block_bytes)
@@ -157,7 +181,7 @@ def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int
     if num_blocks < groups:
         given = options.kv_cache_memory or format_bytes(cap)
         raise ValueError(
-            f"kv_cache_memory={given!r}: holds {num_blocks} blocks of {options.block_size} tokens; "
+            f"kv_cache_memory={given!r}: holds {num_blocks} blocks of {block_size} tokens; "
             f"the model needs at least {groups}, {format_bytes(groups * block_bytes)}"
         )
     return num_blocks

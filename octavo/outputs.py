@@ -24,19 +24,21 @@ class CompletionOutput:
     """One sequence of a request."""
 
     index: int
-    """From 0 to n - 1"""
+    """From 0 to n - 1; of beams and of the best of more answers, the best one first"""
     text: str
     """All text so far; cut at a stop string. Complete characters only while the sequence runs"""
     token_ids: list[int]
     cumulative_logprob: float | None
-    """Sum over the chosen tokens; None where no logprobs were asked for"""
+    """Sum over the chosen tokens; None where no logprobs were asked for. Of a beam always, and after penalties"""
     logprobs: list[TokenLogprobs] | None
     """One entry per token of token_ids; None where not asked for"""
     finish_reason: str | None = None
-    """"stop", "length" or "abort"; None while it runs"""
+    """"stop", "length", "abort" or "error"; None while it runs"""
     stop_reason: int | str | None = None
     """The stop string or stop token id that ended it; None for the end-of-sequence token and for other
     reasons"""
+    score: float | None = None
+    """Of a beam: cumulative_logprob / number of tokens ** length_penalty"""
     delta: str = ""
     """Streams only: the text since this stream's last output. The deltas of a stream join to its last
     `text`"""
@@ -76,6 +78,9 @@ class RequestOutput:
     """One per sequence, by index"""
     finished: bool
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(arrival_time=0.0))
+    error: str | None = None
+    """What went wrong with this request alone, where its finish_reason is "error"; LLM.generate only, as streams
+    raise it"""
 
     @property
     def num_cached_tokens(self) -> int:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.sequence_update import SequenceUpdate
     from octavo.prompts import TokenizedPrompt
-    from octavo.sampling_params import SamplingParams
+    from octavo.request_state import Params
+    from octavo.text.stop_search import StopSearch
     from octavo.text.tokenizer import Tokenizer
 
 
@@ -54,7 +55,7 @@ class RequestDriver:
         return bool(self._states)
 
     def new_state(
-        self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams, incremental: bool = False
+        self, request_id: str, prompt: TokenizedPrompt, params: Params, incremental: bool = False
     ) -> RequestState:
         """A request that the engine does not know yet. `incremental`: its text will be looked at on the
         way."""
@@ -71,13 +72,24 @@ class RequestDriver:
             Request(
                 request_id=state.request_id,
                 prompt_token_ids=state.prompt.token_ids,
-                params=state.params,
+                params=state.engine_params,
                 cache_salt=state.prompt.cache_salt,
+                stop_search=self._stop_search(state),
             )
         )
         self._states[state.request_id] = state
         if self.observer is not None:
             self.observer.added(state)
+
+    def _stop_search(self, state: RequestState) -> StopSearch | None:
+        """What finds stop strings in beams while they are searched."""
+        from octavo.beam_search_params import BeamSearchParams
+        from octavo.text.stop_search import StopSearch
+
+        params = state.params
+        if not isinstance(params, BeamSearchParams) or not params.stop:
+            return None
+        return StopSearch(self._tokenizer, params.stop, params.skip_special_tokens, params.min_tokens)
 
     def abort(self, request_id: str, error: Exception | None = None) -> RequestState | None:
         """Ends a request in any state; None where there is no such request (any more)."""
@@ -87,7 +99,7 @@ class RequestDriver:
         try:
             self.engine.abort(request_id)
         finally:
-            state.end("abort", error)
+            state.end("abort" if error is None else "error", error)
             self._forget(state)
         return state
 
@@ -125,6 +137,10 @@ class RequestDriver:
             except Exception as error:
                 self.abort(state.request_id, error)
         return list(changed.values())
+
+    def release_idle_memory(self, keep_blocks: int = 0) -> int:
+        """Gives KV memory that holds nothing back to the system, if nothing runs: the number of blocks."""
+        return 0 if self._states else self.engine.release_idle_memory(keep_blocks)
 
     def is_running(self, state: RequestState) -> bool:
         """Whether the engine has this very request, not another one of the same id."""
@@ -176,7 +192,8 @@ class RequestDriver:
         try:
             self.add(state)
         except ValueError as error:
-            state.end("abort", error)
+            state.refused = True
+            state.end("error", error)
             done.append(state)
             return False
         return True

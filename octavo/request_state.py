@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
 
 if TYPE_CHECKING:
+    from octavo.beam_search_params import BeamSearchParams
     from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob
     from octavo.prompts import TokenizedPrompt
     from octavo.sampling_params import SamplingParams
     from octavo.text.text_stream import TextStream
     from octavo.text.tokenizer import Tokenizer
+
+    Params = SamplingParams | BeamSearchParams
 
 
 class SequenceState:
@@ -23,11 +26,12 @@ class SequenceState:
     is decoded once at the end, which costs a fraction of it.
     """
 
-    def __init__(self, index: int, params: SamplingParams, tokenizer: Tokenizer, incremental: bool) -> None:
+    def __init__(self, index: int, params: Params, tokenizer: Tokenizer, incremental: bool) -> None:
         self.index = index
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
         self.cumulative_logprob: float | None = None if params.logprobs is None else 0.0
+        self.score: float | None = None
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
         self._params = params
@@ -42,6 +46,8 @@ class SequenceState:
         if self.logprobs is not None and update.logprobs is not None:
             self.logprobs.append(readable_logprobs(update.token_id, update.logprobs, self._tokenizer))
             self.cumulative_logprob = (self.cumulative_logprob or 0.0) + update.logprobs.logprob
+        if update.beam is not None:
+            self.cumulative_logprob, self.score = update.beam
         self.finish_reason, self.stop_reason = update.finish_reason, update.stop_reason
         if not self._incremental:
             if self.finish_reason is not None:
@@ -50,7 +56,7 @@ class SequenceState:
         return self._append_text(update.token_id)
 
     def end(self, reason: str) -> None:
-        """Ends it from outside (abort): the text is what is complete so far."""
+        """Ends it from outside (abort, error): the text is what is complete so far."""
         if self.finish_reason is None:
             self.finish_reason = reason
             if self._incremental and self._stream is not None:
@@ -67,6 +73,7 @@ class SequenceState:
             logprobs=None if self.logprobs is None else list(self.logprobs),
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
+            score=self.score,
         )
 
     def _append_text(self, token_id: int) -> bool:
@@ -96,7 +103,9 @@ class SequenceState:
 
     def _ends_in_stop_token(self) -> bool:
         """The token that stopped the sequence belongs to token_ids but not to the text."""
-        return self.finish_reason == "stop" and not self._params.include_stop_str_in_output
+        if self.finish_reason != "stop" or isinstance(self.stop_reason, str):
+            return False
+        return not self._params.include_stop_str_in_output
 
     def _visible_ids(self) -> list[int]:
         return self.token_ids[:-1] if self._ends_in_stop_token() else self.token_ids
@@ -109,18 +118,23 @@ class RequestState:
         self,
         request_id: str,
         prompt: TokenizedPrompt,
-        params: SamplingParams,
+        params: Params,
         tokenizer: Tokenizer,
         incremental: bool = False,
     ) -> None:
         self.request_id = request_id
         self.prompt = prompt
         self.params = params
+        self.engine_params = params.for_engine()
         self.error: Exception | None = None
         """What ended this request and no other"""
+        self.refused = False
+        """The engine never took it"""
         self.finished_into: deque[RequestState] | None = None
         """Where the driver puts it when it has finished"""
-        self.sequences = [SequenceState(index, params, tokenizer, incremental) for index in range(params.n)]
+        self.sequences = [
+            SequenceState(index, self.engine_params, tokenizer, incremental) for index in range(self.engine_params.n)
+        ]
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[TokenLogprobs | None] | None = None
         self._arrival = time.time()
@@ -146,7 +160,12 @@ class RequestState:
         self._num_cached_tokens = update.num_cached_tokens
         if update.prompt_logprobs is not None:
             self._prompt_logprobs = self._readable_prompt(update.prompt_logprobs)
-        found_stop = self.sequences[update.index].append(update)
+        sequence = self.sequences[update.index]
+        if update.token_id < 0:
+            sequence.end(update.finish_reason or "stop")
+            found_stop = False
+        else:
+            found_stop = sequence.append(update)
         if self.finished:
             self.elapsed = time.perf_counter() - self._started
         return found_stop
@@ -165,7 +184,7 @@ class RequestState:
             prompt=self.prompt.text,
             prompt_token_ids=self.prompt.token_ids,
             prompt_logprobs=self._prompt_logprobs,
-            outputs=[sequence.output() for sequence in self.sequences],
+            outputs=self._outputs(),
             finished=self.finished,
             metrics=RequestMetrics(
                 arrival_time=self._arrival,
@@ -174,7 +193,23 @@ class RequestState:
                 elapsed=self.elapsed,
                 num_output_tokens=sum(len(sequence.token_ids) for sequence in self.sequences),
             ),
+            error=None if self.error is None else str(self.error),
         )
+
+    def _outputs(self) -> list[CompletionOutput]:
+        """All answers, or the best ones where more were generated: these have no text before all have ended."""
+        n = self.params.n
+        if n == len(self.sequences):
+            return [sequence.output() for sequence in self.sequences]
+        if not self.finished:
+            return [CompletionOutput(index, "", [], None, None) for index in range(n)]
+        best = sorted(self.sequences, key=lambda sequence: -(sequence.cumulative_logprob or 0.0))[:n]
+        outputs = [sequence.output() for sequence in best]
+        for index, output in enumerate(outputs):
+            output.index = index
+            if self.params.logprobs is None:
+                output.logprobs = None
+        return outputs
 
     def next_output(self) -> RequestOutput:
         """For the one reader of a stream: the same, with the text since its last call as `delta`."""

@@ -83,6 +83,9 @@ class FakeEngine:
         self.aborted: list[str] = []
         self.finished: list[tuple[str, int, str]] = []
         self.steps = 0
+        self.released = 0
+        self.kept_blocks = 0
+        self.dropped = 0
         self.generated = 0
         self.most_running = 0
         self.capacity = 10_000
@@ -121,6 +124,17 @@ class FakeEngine:
         self.sampler.sample(None, [])
         keys = list(self.progress)[: self.max_num_seqs]
         return [self._next(self.running[request_id], index) for request_id, index in keys]
+
+    def close(self) -> None:
+        pass
+
+    def release_idle_memory(self, keep_blocks: int = 0) -> int:
+        self.released += 1
+        self.kept_blocks = keep_blocks
+        return 0
+
+    def drop_prefix_cache(self) -> None:
+        self.dropped += 1
 
     def stats(self) -> EngineStats:
         running = len(self.running)

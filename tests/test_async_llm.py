@@ -290,6 +290,31 @@ def test_idle_engine_uses_no_cpu(fake_model: LoadedModel) -> None:
     asyncio.run(main())
 
 
+def test_idle_memory_is_given_back_once_after_a_while(fake_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.async_llm.IDLE_SECONDS", 0.02)
+    engine: Any = fake_model.engine
+
+    async def released(number: int) -> bool:
+        for _ in range(500):
+            if engine.released == number:
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model) as llm:
+            assert await released(1)
+            await collect(llm, "abc")
+            assert await released(2)
+            await llm.reset_prefix_cache()
+            assert await released(3)
+            assert engine.dropped == 1
+            await asyncio.sleep(0.1)
+            assert engine.released == 3, "an engine that stays idle sleeps"
+
+    asyncio.run(main())
+
+
 def test_chat_streams(fake_model: LoadedModel) -> None:
     async def main() -> None:
         async with AsyncLLM.from_loaded(fake_model) as llm:

@@ -231,9 +231,41 @@ def test_error_of_one_request_is_raised_and_the_engine_is_clean(fake_model: Load
         return [replace(update, finish_reason="error", error="out of luck") for update in step()]
 
     engine.step = failing_step
+    stream = llm.stream("abc", LONG)
     with pytest.raises(RequestError, match="out of luck"):
-        llm.generate("abc", LONG)
+        next(stream)
     assert not engine.running
+
+
+def test_error_of_one_request_leaves_the_others_their_answers(fake_model: LoadedModel) -> None:
+    llm = LLM.from_loaded(fake_model)
+    engine: Any = fake_model.engine
+    step = engine.step
+    engine.step = lambda: [
+        replace(update, finish_reason="error", error="no token can be chosen") if update.request_id == "1" else update
+        for update in step()
+    ]
+    good, bad, last = llm.generate(["abc", "def", "ghi"], LONG)
+    assert [output.outputs[0].text for output in (good, last)] == ["ABC", "GHI"]
+    assert good.error is last.error is None
+    assert bad.outputs[0].finish_reason == "error" and bad.error == "no token can be chosen"
+    assert not engine.running
+
+
+def test_idle_memory_is_given_back_after_each_call(fake_model: LoadedModel) -> None:
+    llm = LLM.from_loaded(fake_model)
+    engine: Any = fake_model.engine
+    stream = llm.stream("abcdef", LONG)
+    next(stream)
+    llm.generate("a", LONG)
+    assert engine.released == 0, "the stream still runs"
+    list(stream)
+    assert engine.released == 1
+    llm.generate("a", LONG)
+    assert engine.released == 2
+    assert engine.kept_blocks == 256 * 2**20 // fake_model.block_bytes
+    llm.reset_prefix_cache()
+    assert (engine.dropped, engine.released, engine.kept_blocks) == (1, 3, 0)
 
 
 def test_close_frees_and_may_be_called_twice(fake_model: LoadedModel) -> None:

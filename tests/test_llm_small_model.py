@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from small_model import make_small_model
+from small_model import WEIGHTS, make_small_model
+from support.machine import INSTRUCTION_SETS
 
 from octavo import LLM, AsyncLLM, RequestOutput, SamplingParams
 from octavo.cli.generate import answer_lines
@@ -106,17 +110,105 @@ def test_same_bytes_under_preemption(make_llm: Callable[..., LLM], executor: str
     assert stats.referenced_blocks == 0
 
 
-def test_prompt_logprobs_are_the_same_cold_and_cached(make_llm: Callable[..., LLM]) -> None:
+@pytest.mark.parametrize("order", [1, -1], ids=["short-first", "long-first"])
+def test_prompt_logprobs_are_the_same_cold_and_cached(make_llm: Callable[..., LLM], order: int) -> None:
+    """F11: around block ends, each prompt twice, the shorter ones the beginning of the longer ones."""
     params = SamplingParams(temperature=0.0, max_tokens=2, prompt_logprobs=1)
-    cold, warm = make_llm(enable_prefix_caching=False), make_llm()
-    for length in (7, 8, 9, 15, 16, 17, 31, 32, 33):
+    cold, warm = make_llm(enable_prefix_caching=False, block_size=16), make_llm(block_size=16)
+    for length in [15, 16, 17, 31, 32, 33][::order]:
         prompt = [3 + place for place in range(length)]
+        (expected,) = cold.generate(prompt, params)
         warm.generate(prompt, SamplingParams(max_tokens=1))
-        (expected,), (found,) = cold.generate(prompt, params), warm.generate(prompt, params)
-        assert found.prompt_logprobs == expected.prompt_logprobs
-        assert found.prompt_logprobs is not None
-        assert len(found.prompt_logprobs) == length
-        assert found.prompt_logprobs[0] is None
+        for _ in range(2):
+            (found,) = warm.generate(prompt, params)
+            assert found.prompt_logprobs == expected.prompt_logprobs
+            assert found.prompt_logprobs is not None
+            assert len(found.prompt_logprobs) == length
+            assert found.prompt_logprobs[0] is None
+
+
+def test_exact_blocks_sent_twice_give_the_same_answer(make_llm: Callable[..., LLM], executor: str) -> None:
+    """F28: a prompt of exactly k blocks takes all but its last token from the cache."""
+    llm = make_llm()
+    for blocks in (1, 2, 3, 6):
+        prompt = [40 + blocks + place for place in range(8 * blocks)]
+        (first,), (second,) = llm.generate(prompt, GREEDY), llm.generate(prompt, GREEDY)
+        assert facts(first, executor) == facts(second, executor)
+        assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 8 * blocks - 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 17])
+def test_any_number_of_threads(
+    make_llm: Callable[..., LLM], executor: str, alone: dict[str, list[Any]], threads: int
+) -> None:
+    """F65"""
+    llm = make_llm(threads=threads)
+    assert llm.loaded.threads == threads
+    params = replace(GREEDY, max_tokens=3)
+    (output,) = llm.generate(PROMPTS[8], params)
+    assert output.outputs[0].token_ids == alone["greedy"][8][0][0][:3]
+
+
+def test_close_ends_all_threads(model: str) -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+    llm = LLM(model, executor="native", threads=3, kv_cache_memory="1MiB")
+    assert threads() == before + 2, "one team for executor and sampler"
+    llm.generate("abc", GREEDY)
+    llm.close()
+    assert threads() == before
+
+
+def test_a_lower_instruction_set_can_be_chosen(model: str) -> None:
+    """F65"""
+    for name in INSTRUCTION_SETS:
+        with LLM(model, instruction_set=name, dtype="float32", threads=2) as llm:
+            executor: Any = llm.loaded.executor
+            assert executor.instruction_set == name
+            assert llm.generate(PROMPTS[0], GREEDY)[0].outputs[0].finish_reason == "length"
+
+
+def test_four_generations_that_do_not_fit_together_all_finish(make_llm: Callable[..., LLM], executor: str) -> None:
+    """F43"""
+    params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+    expected = [facts(output, executor) for output in make_llm().generate(PROMPTS[:4], params)]
+    block_bytes = make_llm().loaded.block_bytes
+    llm = make_llm(kv_cache_memory=12 * block_bytes)
+    assert [facts(output, executor) for output in llm.generate(PROMPTS[:4], params)] == expected
+    assert llm.stats().preemptions > 0
+
+
+def test_stop_strings_are_not_searched_in_the_prompt(make_llm: Callable[..., LLM]) -> None:
+    """F09"""
+    params = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True)
+    llm = make_llm()
+    prompt = "the END of it"
+    (plain,) = llm.generate(prompt, params)
+    (stopped,) = llm.generate(prompt, replace(params, stop=("END",)))
+    assert "END" not in plain.outputs[0].text
+    assert stopped.outputs[0].text == plain.outputs[0].text
+
+
+def test_a_stretched_context_gets_its_rotary_table(tmp_path: Path) -> None:
+    """F63: dynamic rope, asked for more than the original 64 tokens, equals transformers at that length."""
+    data = WEIGHTS / "llama_rope_dynamic_long.npz"
+    stored = dict(np.load(data))
+    number = len(stored) // 3 - 1
+    prompt, logits = stored[f"prompt{number}"].tolist(), stored[f"logits{number}"]
+    path = str(make_small_model(tmp_path, "llama_rope_dynamic_long"))
+    with LLM(path) as llm:
+        assert llm.loaded.max_model_len == 64
+    with pytest.raises(ValueError, match="max_model_len=129: the model was made for at most 128"):
+        LLM(path, max_model_len=129)
+    # Its numbers are those of one forward of so many tokens.
+    with LLM(path, max_model_len=len(prompt), dtype="float32") as llm:
+        (output,) = llm.generate(prompt[:-1], SamplingParams(max_tokens=1, temperature=0, logprobs=1))
+    best = int(logits[-2].argmax())
+    expected = float(logits[-2][best] - np.log(np.exp(logits[-2].astype(np.float64)).sum()))
+    assert output.outputs[0].token_ids == [best]
+    assert output.outputs[0].cumulative_logprob == pytest.approx(expected, abs=1e-4)
 
 
 def test_cached_tokens_are_reported(make_llm: Callable[..., LLM]) -> None:
@@ -176,6 +268,22 @@ def test_ids_beyond_the_vocabulary_in_parameters_are_refused(make_llm: Callable[
         with pytest.raises(ValueError, match="below the vocabulary size 96"):
             llm.generate("abc", params)
     assert not llm.driver.has_unfinished
+
+
+def test_request_without_any_token_to_choose_ends_alone(
+    make_llm: Callable[..., LLM], executor: str, alone: dict[str, list[Any]]
+) -> None:
+    """Every token ends the sequence, and none may before min_tokens: nothing is left to choose."""
+    nothing = SamplingParams(max_tokens=5, min_tokens=2, stop_token_ids=list(range(96)))
+    llm = make_llm()
+    good, bad, other = llm.generate(PROMPTS[:3], [GREEDY, nothing, GREEDY])
+    assert [facts(output, executor) for output in (good, other)] == [alone["greedy"][0], alone["greedy"][2]]
+    assert bad.error is not None and "no token can be chosen" in bad.error
+    assert (bad.outputs[0].finish_reason, bad.outputs[0].token_ids) == ("error", [])
+    assert llm.stats().referenced_blocks == 0
+    line = json.dumps({"prompt": "abc", "min_tokens": 2, "stop_token_ids": list(range(96))}).encode()
+    ((result, tokens),) = answer_lines(llm, [line], {})
+    assert tokens is None and "no token can be chosen" in json.loads(result)["error"]["message"]
 
 
 def test_file_of_requests(make_llm: Callable[..., LLM], alone: dict[str, list[Any]]) -> None:

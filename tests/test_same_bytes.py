@@ -12,9 +12,12 @@ from support.machine import INSTRUCTION_SETS
 from support.quantize import quantize
 from support.weights import ArrayCheckpoint
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.engine.engine import Engine, EngineConfig, Request
 from octavo.executors.native import NativeExecutor
+from octavo.loaders.aliases import ALIASES
 from octavo.loaders.checkpoint import open_checkpoint
+from octavo.loaders.hub import octavo_home
 from octavo.models.registry import build_program
 from octavo.sampling.sampler import Sampler
 from octavo.sampling_params import SamplingParams
@@ -35,6 +38,19 @@ def quantized(checkpoint):
     return ArrayCheckpoint(tensors, checkpoint.config)
 
 
+def collect(update, answer):
+    assert update.finish_reason != "error", update.error
+    tokens, logprobs, tops, prompts = answer
+    tokens.append((update.index, update.token_id))
+    if update.logprobs:
+        logprobs.append((update.index, update.logprobs.logprob))
+        tops.append((update.index, update.logprobs.top_ids, update.logprobs.top_logprobs))
+    if update.beam:
+        logprobs.append((update.index, update.beam.score))
+    if update.prompt_logprobs:
+        prompts.extend(update.prompt_logprobs)
+
+
 class Model:
     def __init__(self, name, dtype, instruction_set):
         checkpoint = open_checkpoint(DATA / name)
@@ -45,36 +61,32 @@ class Model:
     def prompt(self, seed, length):
         return np.random.default_rng(seed).integers(3, self.program.vocab_size, length).tolist()
 
-    def answers(self, requests, threads=2, preempt=False, **config):
+    def answers(self, requests, threads=2, preempt=False, one_by_one=False, **config):
         """{request id: (token ids, logprobs, top logprobs, prompt logprobs)} of requests that run together."""
         settings = dict(num_blocks=2000, block_size=16, max_model_len=self.program.max_model_len) | config
         executor = NativeExecutor(self.program, self.checkpoint, self.dtype, threads, self.instruction_set)
         sampler = Sampler(self.program.vocab_size, executor.thread_team, instruction_set=self.instruction_set)
         engine = Engine(executor, sampler, self.program, EngineConfig(**settings), eos_token_ids=())
-        for name, prompt, params in requests:
-            engine.add_request(Request(name, prompt, SamplingParams(**params)))
         answers = {name: ([], [], [], []) for name, _, _ in requests}
-        while engine.has_unfinished:
-            for update in engine.step():
-                assert update.finish_reason != "error", update.error
-                tokens, logprobs, tops, prompts = answers[update.request_id]
-                tokens.append((update.index, update.token_id))
-                if update.logprobs:
-                    logprobs.append((update.index, update.logprobs.logprob))
-                    tops.append((update.index, update.logprobs.top_ids, update.logprobs.top_logprobs))
-                if update.prompt_logprobs:
-                    prompts.extend(update.prompt_logprobs)
-            if preempt:
-                engine.scheduler.preempt_all()
+        for number, (name, prompt, params) in enumerate(requests):
+            made = BeamSearchParams(**params) if "beam_width" in params else SamplingParams(**params)
+            engine.add_request(Request(name, prompt, made))
+            while engine.has_unfinished and (one_by_one or number == len(requests) - 1):
+                for update in engine.step():
+                    collect(update, answers[update.request_id])
+                if preempt:
+                    engine.scheduler.preempt_all()
         executor.close()
         return {name: tuple(sorted(part) if i < 3 else part for i, part in enumerate(answer))
                 for name, answer in answers.items()}  # fmt: skip
 
     def targets(self):
-        """Greedy and seeded, with logprobs of the answer and of the prompt; the first two share a prefix."""
+        """Greedy, seeded and beams, with logprobs of the answer and of the prompt; some share a prefix."""
         return [
             ("greedy", self.prompt(0, 37), dict(temperature=0, max_tokens=12, logprobs=3)),
             ("seeded", self.prompt(0, 37) + self.prompt(1, 8), dict(seed=5, max_tokens=10, logprobs=1, top_p=0.9)),
+            ("beams", self.prompt(0, 30), dict(beam_width=3, max_tokens=8, logprobs=1, repetition_penalty=1.1)),
+            ("rescored", self.prompt(2, 41), dict(seed=9, max_tokens=2, prompt_logprobs=0)),
             ("scored", self.prompt(2, 50), dict(seed=9, max_tokens=4, prompt_logprobs=2, logprobs=0)),
             ("penalised", self.prompt(3, 16), dict(seed=1, max_tokens=8, logprobs=0, repetition_penalty=1.3, n=2)),
         ]
@@ -120,6 +132,15 @@ def test_prefix_cache(case, caching):
     check(case, enable_prefix_caching=caching, max_num_batched_tokens=50)
 
 
+def test_prefix_cache_after_other_requests(case):
+    """Prompts that end and depart inside cached blocks, and prompt logprobs from the cache, in both orders."""
+    model, expected = case
+    for targets in (model.targets(), model.targets()[::-1]):
+        answers = model.answers(targets, one_by_one=True)
+        for name, answer in expected.items():
+            assert answers[name] == answer, name
+
+
 @pytest.mark.parametrize("budget", [16, 64, 2048])
 def test_chunk_budget(case, budget):
     check(case, max_num_batched_tokens=budget)
@@ -152,3 +173,24 @@ def test_a_quantised_model_gives_the_same_greedy_tokens_on_every_instruction_set
         model = Model("llama_nine_heads_tied", "auto", name)
         tokens.append(model.answers(model.targets()[:1])["greedy"][0])
     assert all(one == tokens[0] for one in tokens)
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_a_real_model_on_any_number_of_threads_in_any_chunks(instruction_set, dtype):
+    """Rows enough that threads keep their own, and weights large enough that they drift apart."""
+    path = octavo_home() / "models" / ALIASES["smollm2"].filename
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    model = Model.__new__(Model)
+    model.checkpoint = open_checkpoint(path)
+    model.program = build_program(model.checkpoint.config)
+    model.dtype, model.instruction_set = dtype, instruction_set
+    requests = [
+        (f"r{i}", model.prompt(i, 20 + 40 * i), dict(seed=i, max_tokens=4, logprobs=0, prompt_logprobs=0))
+        for i in range(5)
+    ]
+    expected = model.answers(requests, threads=1, max_num_batched_tokens=2048)
+    for threads, budget in ((2, 2048), (2, 100), (3, 2048)):
+        answers = model.answers(requests, threads=threads, max_num_batched_tokens=budget)
+        assert answers == expected, (threads, budget)

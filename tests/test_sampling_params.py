@@ -130,8 +130,8 @@ def test_from_dict_takes_json_with_string_keys_in_logit_bias():
 
 
 def test_from_dict_refuses_unknown_keys_by_name():
-    with pytest.raises(ValueError, match=r"^best_of, top_kk: unknown; must be of .*top_k"):
-        SamplingParams.from_dict({"top_kk": 5, "best_of": 2})
+    with pytest.raises(ValueError, match=r"^best_off, top_kk: unknown; must be of .*top_k"):
+        SamplingParams.from_dict({"top_kk": 5, "best_off": 2})
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", '"0.5"', "true", "1e999"])

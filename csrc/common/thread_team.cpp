@@ -16,7 +16,7 @@ namespace {
 // Long enough to bridge the work between two steps, short enough that an idle process costs nothing.
 constexpr auto kSpin = std::chrono::microseconds(500);
 // A barrier that waits longer than this shares its core with another thread: let that one run.
-constexpr int kSpinsBeforeYield = 20000;
+constexpr int kSpinsBeforeYield = 2000;
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);

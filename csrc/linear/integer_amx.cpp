@@ -3,11 +3,10 @@
 // With w = 256*wh + wl and a = 256*ah + al (high bytes signed, low bytes unsigned) the sum over k is
 // 65536*HH + 256*M + LL, HH = sum(wh*ah), M = sum(wh*al + wl*ah), LL = sum(wl*al).
 //
-// A thread's work is a list of jobs: a panel and a chunk of k, in steps of 64 inputs. A step's weights are expanded once,
-// for all rows, into a ring that stays in L1. Tiles and vectors run at once: between the tile products of one step come the
-// expansion of a later step, and the scaling and writing of earlier sums, in small pieces.
-#include <cstring>
-
+// A thread goes through its panels, through blocks of 32 rows, and through k in steps of 64 inputs. Each step's weights are
+// expanded into a small ring in L1 just before their use, again for every block: that is faster than to fetch them, once
+// expanded, from L2. Tiles and vectors run at once: between the tile products of one step come the expansion of a later step
+// and the scaling and writing of the block before, in small pieces.
 #include "linear/expand_avx512.h"
 #include "linear/kernels.h"
 #include "linear/pending_avx512.h"
@@ -19,66 +18,34 @@ namespace {
 
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kStepBytes = 2 * kTileBytes;     // 64 inputs of a panel, or of 16 rows: high and low tile
-constexpr int64_t kChunkSteps = 12;                // of one job at most, for more than 32 rows: 24 KiB
 constexpr int64_t kSums = 3 * kPanel * kTileRows;  // int32 of HH, M and LL
 constexpr int64_t kAhead = 2;                      // steps between the expansion of weights and their use
+constexpr int64_t kRing = 2 * kAhead;              // steps
 // int32 holds M and LL for this many steps (2 * 128 * 255 * 64 * 512 < 2^31); longer rows go on in double, exactly.
 constexpr int64_t kCarrySteps = 512;
-
-// How k is cut into chunks, how much of the expanded weights and how many sums are kept.
-struct Plan {
-  int64_t kp, steps, chunks, chunk_steps, chunks_per_carry, tiles, slots, ring;
-
-  Plan(int64_t k, int64_t rows) : kp(padded_k(k)), steps(kp / 64) {
-    tiles = (rows + kTileRows - 1) / kTileRows;
-    const bool one_pass = tiles <= 2;
-    const int64_t longest = one_pass ? kCarrySteps : kChunkSteps;
-    chunks = (steps + longest - 1) / longest;
-    chunk_steps = (steps + chunks - 1) / chunks;
-    chunks = (steps + chunk_steps - 1) / chunk_steps;
-    chunks_per_carry = kCarrySteps / chunk_steps;
-    slots = chunks > 1 ? tiles : (tiles < 2 ? 1 : 2);
-    ring = one_pass ? 2 * kAhead : chunk_steps + kAhead;
-  }
-  int64_t ring_bytes() const { return ring * kStepBytes; }
-  int64_t sums_bytes() const { return slots * kSums * 4; }
-  int64_t carried_bytes() const { return chunks > chunks_per_carry ? tiles * kTileRows * kPanel * 8 : 0; }
-  int64_t scratch_bytes() const { return ring_bytes() + sums_bytes() + carried_bytes(); }
-  int64_t steps_of(int64_t chunk) const {
-    const int64_t left = steps - chunk * chunk_steps;
-    return left < chunk_steps ? left : chunk_steps;
-  }
-};
+// Rows are taken in groups whose prepared bytes stay in L2 while all panels pass by.
+constexpr int64_t kRowsBytes = int64_t{768} << 10;
+constexpr int64_t kCarriedBytes = 2 * kTileRows * kPanel * 8;
 
 // A place in the ring of expanded steps.
 class Ring {
  public:
-  Ring() = default;
-  Ring(uint8_t* base, int64_t size, int64_t index) : base_(base), size_(size), index_(index) {}
+  explicit Ring(uint8_t* base) : base_(base) {}
   uint8_t* at() const { return base_ + index_ * kStepBytes; }
-  void advance() { index_ = index_ + 1 == size_ ? 0 : index_ + 1; }
+  void advance(int64_t steps = 1) { index_ = (index_ + steps) % kRing; }
 
  private:
-  uint8_t* base_ = nullptr;
-  int64_t size_ = 1, index_ = 0;
+  uint8_t* base_;
+  int64_t index_ = 0;
 };
 
-inline void load_sums(bool first, const int32_t* sums0, const int32_t* sums1) {
-  if (first) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    return;
-  }
-  _tile_loadd(0, sums0, 64);
-  _tile_loadd(1, sums0 + 256, 64);
-  _tile_loadd(2, sums0 + 512, 64);
-  _tile_loadd(3, sums1, 64);
-  _tile_loadd(4, sums1 + 256, 64);
-  _tile_loadd(5, sums1 + 512, 64);
+inline void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
 }
 
 // Adds `steps` steps to the sums (tiles 0-2) of 16 rows. Between the products parts of side.begin_step() are done.
@@ -86,7 +53,7 @@ template <class Side>
 inline void multiply_one(const uint8_t* a, Ring b, int64_t steps, Side& side) {
   for (int64_t step = 0; step < steps; ++step, a += kStepBytes, b.advance()) {
     const uint8_t* const w = b.at();
-    auto work = side.begin_step(step);
+    auto work = side.begin_step();
     _tile_loadd(4, a, 64);
     _tile_loadd(6, w, 64);
     _tile_dpbssd(0, 4, 6);
@@ -107,7 +74,7 @@ template <class Side>
 inline void multiply_two(const uint8_t* a0, const uint8_t* a1, Ring b, int64_t steps, Side& side) {
   for (int64_t step = 0; step < steps; ++step, a0 += kStepBytes, a1 += kStepBytes, b.advance()) {
     const uint8_t* const w = b.at();
-    auto work = side.begin_step(step);
+    auto work = side.begin_step();
     _tile_loadd(7, w, 64);
     _tile_loadd(6, a0, 64);
     _tile_dpbssd(0, 6, 7);
@@ -136,52 +103,54 @@ inline void multiply_two(const uint8_t* a0, const uint8_t* a1, Ring b, int64_t s
   }
 }
 
-inline void store_sums(int32_t* sums0, int32_t* sums1) {
-  _tile_stored(0, sums0, 64);
-  _tile_stored(1, sums0 + 256, 64);
-  _tile_stored(2, sums0 + 512, 64);
-  if (!sums1) return;
-  _tile_stored(3, sums1, 64);
-  _tile_stored(4, sums1 + 256, 64);
-  _tile_stored(5, sums1 + 512, 64);
+inline void store_sums(int32_t* sums, bool two) {
+  _tile_stored(0, sums, 64);
+  _tile_stored(1, sums + 256, 64);
+  _tile_stored(2, sums + 512, 64);
+  if (!two) return;
+  _tile_stored(3, sums + kSums, 64);
+  _tile_stored(4, sums + kSums + 256, 64);
+  _tile_stored(5, sums + kSums + 512, 64);
 }
 
-// Hands out the steps to expand, one after the other, over all panels. After the last it repeats it, to no harm.
+// Hands out the steps to expand in the order of their use. After the last it repeats it, to no harm.
 template <class F>
 class Expander {
  public:
-  Expander(const PackedWeight& weight, int64_t panel, int64_t panel_end, const Plan& plan, uint8_t* ring)
-      : weight_(weight), kp_(plan.kp), steps_(plan.steps), panel_(panel), panel_end_(panel_end), ring_(ring, plan.ring, 0) {}
+  Expander(const LinearCall& call, int64_t steps, int64_t blocks)
+      : weight_(*call.weight), steps_(steps), blocks_(blocks), panel_end_(call.panel_end), panel_(call.panel_begin),
+        ring_(call.scratch) {}
 
   StepExpansion<F> next() {
-    const StepExpansion<F> expansion(weight_.panel(panel_), kp_, step_, ring_.at());
+    const StepExpansion<F> expansion(weight_.panel(panel_), 64 * steps_, step_, ring_.at());
     ring_.advance();
-    if (++step_ < steps_) return expansion;
-    if (panel_ + 1 < panel_end_) {
-      step_ = 0;
-      ++panel_;
-    } else {
-      --step_;
-    }
+    if (++step_ == steps_) next_block();
     return expansion;
   }
 
  private:
+  void next_block() {
+    step_ = 0;
+    if (++block_ < blocks_) return;
+    block_ = 0;
+    if (panel_ + 1 < panel_end_) ++panel_;
+  }
+
   const PackedWeight& weight_;
-  const int64_t kp_, steps_;
-  int64_t panel_, panel_end_, step_ = 0;
+  const int64_t steps_, blocks_, panel_end_;
+  int64_t panel_, block_ = 0, step_ = 0;
   Ring ring_;
 };
 
-// What goes on between the tile products of a pass: the expansion of one step per step, and the writing of earlier sums.
+// What goes on between the tile products: the expansion of one step per step, and the writing of earlier sums.
 template <class F>
-struct ExpandAndFinish {
+struct SideWork {
   Expander<F>& expander;
   PendingSums& pending;
   const LinearCall& call;
-  const int64_t steps;
 
-  struct Work {
+  // Of one step. A value of local scope, so that it stays in registers.
+  struct Step {
     StepExpansion<F> expansion;
     PendingSums& pending;
     const LinearCall& call;
@@ -191,119 +160,91 @@ struct ExpandAndFinish {
       if constexpr (Part % 2 == 1) pending.advance(call);
     }
   };
-  inline Work begin_step(int64_t step) {
-    pending.allow_until(step, steps);
+  inline Step begin_step() {
+    pending.begin_step();
     return {expander.next(), pending, call};
-  }
-};
-
-// The same without an expansion.
-struct FinishOnly {
-  PendingSums& pending;
-  const LinearCall& call;
-  const int64_t steps;
-
-  struct Work {
-    PendingSums& pending;
-    const LinearCall& call;
-    template <int Part, int Parts>
-    inline void part() {
-      if constexpr (Part % 2 == 1) pending.advance(call);
-    }
-  };
-  inline Work begin_step(int64_t step) {
-    pending.allow_until(step, steps);
-    return {pending, call};
   }
 };
 
 template <class F>
 class Worker {
  public:
-  explicit Worker(const LinearCall& call)
-      : call_(call), plan_(call.weight->k(), call.rows), ring_base_(call.scratch),
-        sums_(reinterpret_cast<int32_t*>(call.scratch + plan_.ring_bytes())),
-        carried_(reinterpret_cast<double*>(call.scratch + plan_.ring_bytes() + plan_.sums_bytes())),
-        expander_(*call.weight, call.panel_begin, call.panel_end, plan_, call.scratch), ring_(ring_base_, plan_.ring, 0) {}
+  // For the tiles of 16 rows [tile_begin, tile_end).
+  Worker(const LinearCall& call, int64_t tile_begin, int64_t tile_end)
+      : call_(call), steps_(padded_k(call.weight->k()) / 64), tile_begin_(tile_begin), tile_end_(tile_end), sums_(reinterpret_cast<int32_t*>(call.scratch + kRing * kStepBytes)),
+        carried_(reinterpret_cast<double*>(sums_ + 2 * kSums)), expander_(call, steps_, (tile_end - tile_begin + 1) / 2),
+        ring_(call.scratch) {}
 
   void run() {
     for (int64_t step = 0; step < kAhead; ++step) expander_.next().template run<0, kStepVectors<F>>();
     for (int64_t panel = call_.panel_begin; panel < call_.panel_end; ++panel)
-      for (int64_t chunk = 0; chunk < plan_.chunks; ++chunk) run_job(panel, chunk);
+      for (int64_t tile = tile_begin_; tile < tile_end_; tile += 2)
+        for (int64_t step = 0; step < steps_; step += kCarrySteps) run_block(panel, tile, step);
     pending_.finish(call_);
   }
 
  private:
-  void run_job(int64_t panel, int64_t chunk) {
-    const int64_t steps = plan_.steps_of(chunk);
-    // The first pass, of up to 32 rows, expands; the others, of 16 rows, find the weights in the ring.
-    run_pass(panel, chunk, 0, plan_.tiles < 2 ? 1 : 2);
-    for (int64_t tile = 2; tile < plan_.tiles; ++tile) run_pass(panel, chunk, tile, 1);
-    for (int64_t step = 0; step < steps; ++step) ring_.advance();
-  }
-
-  void run_pass(int64_t panel, int64_t chunk, int64_t tile, int count) {
-    const int64_t steps = plan_.steps_of(chunk), tile_bytes = plan_.steps * kStepBytes;
-    const int64_t in_carry = chunk % plan_.chunks_per_carry;
-    const uint8_t* const a =
-        call_.prepared + row_scales_bytes(call_.rows) + chunk * plan_.chunk_steps * kStepBytes + tile * tile_bytes;
-    int32_t* const sums0 = sums_ + (plan_.chunks > 1 ? tile * kSums : 0);
-    int32_t* const sums1 = count == 2 ? sums0 + kSums : nullptr;
-    ExpandAndFinish<F> expand_and_finish{expander_, pending_, call_, steps};
-    FinishOnly finish_only{pending_, call_, steps};
+  // Up to 32 rows from tile `tile` on, for up to kCarrySteps steps from `first` on.
+  void run_block(int64_t panel, int64_t tile, int64_t first) {
+    const int64_t steps = steps_ - first < kCarrySteps ? steps_ - first : kCarrySteps;
+    const int64_t tile_bytes = steps_ * kStepBytes;
+    const uint8_t* const a = call_.prepared + row_scales_bytes(call_.rows) + tile * tile_bytes + first * kStepBytes;
+    const bool two = tile + 1 < tile_end_;
+    SideWork<F> side{expander_, pending_, call_};
+    pending_.spread(steps);
     order_memory();
-    load_sums(in_carry == 0, sums0, sums1 ? sums1 : sums0);
-    if (count == 2)
-      multiply_two(a, a + tile_bytes, ring_, steps, expand_and_finish);
-    else if (tile == 0)
-      multiply_one(a, ring_, steps, expand_and_finish);
+    zero_sums();
+    if (two)
+      multiply_two(a, a + tile_bytes, ring_, steps, side);
     else
-      multiply_one(a, ring_, steps, finish_only);
+      multiply_one(a, ring_, steps, side);
+    ring_.advance(steps);
     pending_.finish(call_);
-    store_sums(sums0, sums1);
-    if (chunk + 1 == plan_.chunks || in_carry + 1 == plan_.chunks_per_carry)
-      pending_ = wait(panel, chunk, tile, count, sums0);
+    store_sums(sums_, two);
+    pending_ = wait(panel, tile, first);
   }
 
-  PendingSums wait(int64_t panel, int64_t chunk, int64_t tile, int count, const int32_t* sums) const {
+  PendingSums wait(int64_t panel, int64_t tile, int64_t first) const {
     const int64_t column = panel * kPanel, row = tile * kTileRows;
     const int64_t columns = call_.weight->n() - column, rows = call_.rows - row;
     PendingSums pending;
-    pending.sums = sums;
-    pending.rows = rows < count * kTileRows ? rows : count * kTileRows;
+    pending.sums = sums_;
+    pending.rows = rows < 2 * kTileRows ? rows : 2 * kTileRows;
     pending.s = reinterpret_cast<const float*>(call_.prepared) + row;
     pending.out = call_.out + row * call_.ldo + column;
-    pending.carried = carried_ + row * kPanel;
-    pending.d = reinterpret_cast<const float*>(call_.weight->panel(panel) + F::row_scale_offset(plan_.kp));
+    pending.carried = carried_;
+    const float* const d = reinterpret_cast<const float*>(call_.weight->panel(panel) + F::row_scale_offset(64 * steps_));
+    pending.d_low = _mm512_cvtps_pd(_mm256_loadu_ps(d));
+    pending.d_high = _mm512_cvtps_pd(_mm256_loadu_ps(d + 8));
     pending.bias = call_.weight->bias() ? call_.weight->bias() + column : nullptr;
     pending.mask = columns >= kPanel ? __mmask16(0xffff) : __mmask16((1u << columns) - 1);
-    pending.add_carried = chunk >= plan_.chunks_per_carry;
-    pending.carry = chunk + 1 < plan_.chunks;
+    pending.add_carried = first > 0;
+    pending.carry = first + kCarrySteps < steps_;
     return pending;
   }
 
   const LinearCall& call_;
-  const Plan plan_;
-  uint8_t* const ring_base_;
+  const int64_t steps_, tile_begin_, tile_end_;
   int32_t* const sums_;
   double* const carried_;
   Expander<F> expander_;
-  Ring ring_;  // where the present job's weights begin
+  Ring ring_;  // the next step's weights
   PendingSums pending_;
 };
 
 }  // namespace
 
-int64_t integer_scratch_bytes_amx(const PackedWeight& weight, int64_t rows) {
-  // A plan for fewer rows may keep a longer ring.
-  const int64_t one_pass = Plan(weight.k(), rows < 2 * kTileRows ? rows : 2 * kTileRows).scratch_bytes();
-  const int64_t all = Plan(weight.k(), rows).scratch_bytes();
-  return one_pass > all ? one_pass : all;
-}
+int64_t integer_scratch_bytes_amx() { return kRing * kStepBytes + 2 * kSums * 4 + kCarriedBytes; }
 
 void integer_linear_amx(const LinearCall& call) {
-  const TileConfig tiles;
-  visit_int_format(call.weight->format(), [&](auto f) { Worker<decltype(f)>(call).run(); });
+  const TileConfig config;
+  const int64_t tiles = (call.rows + kTileRows - 1) / kTileRows;
+  const int64_t pairs = kRowsBytes / (2 * integer_tile_bytes(call.weight->k()));
+  const int64_t group = pairs > 0 ? 2 * pairs : 2;
+  visit_int_format(call.weight->format(), [&](auto f) {
+    for (int64_t tile = 0; tile < tiles; tile += group)
+      Worker<decltype(f)>(call, tile, tile + group < tiles ? tile + group : tiles).run();
+  });
 }
 
 }  // namespace octavo

@@ -62,7 +62,7 @@ void float_linear_avx2(const LinearCall& call);    // kF32 and kBf16
 void float_linear_avx512(const LinearCall& call);  // kF32 and kBf16
 void bf16_linear_amx(const LinearCall& call);
 
-int64_t integer_scratch_bytes_amx(const PackedWeight& weight, int64_t rows);
+int64_t integer_scratch_bytes_amx();
 int64_t bf16_scratch_bytes_amx();
 
 void prepare_vector_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);

@@ -35,7 +35,7 @@ int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows) {
   if (isa != Isa::kAmx) return 0;
   if (weight.format() == WeightFormat::kBf16) return bf16_scratch_bytes_amx();
   if (weight.format() == WeightFormat::kF32 || !integer_tiles(isa, rows)) return 0;
-  return integer_scratch_bytes_amx(weight, rows);
+  return integer_scratch_bytes_amx();
 }
 
 void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t rows, float* out, int64_t ldo,

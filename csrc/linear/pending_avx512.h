@@ -26,14 +26,19 @@ struct PendingSums {
   const float* s = nullptr;
   float* out = nullptr;
   double* carried = nullptr;
-  const float *d = nullptr, *bias = nullptr;
+  __m512d d_low = _mm512_setzero_pd(), d_high = _mm512_setzero_pd();  // D of the columns
+  const float* bias = nullptr;
   __mmask16 mask = 0;
   bool add_carried = false, carry = false;
 
-  // Lets advance() write as many rows as are due in step `step` of `steps`.
-  void allow_until(int64_t step, int64_t steps) { due_ = step + 1 == steps ? rows : (step + 1) * rows / steps; }
+  // Spreads the rows over `steps` steps; begin_step() then lets advance() write those that are due.
+  void spread(int64_t steps) {
+    due_ = 0;
+    per_step_ = ((rows << 16) + steps - 1) / steps;
+  }
+  void begin_step() { due_ += per_step_; }
   inline void advance(const LinearCall& call) {
-    if (next_ < due_) finish_row(call, next_++);
+    if (next_ << 16 < due_ && next_ < rows) finish_row(call, next_++);
   }
   void finish(const LinearCall& call) {
     while (next_ < rows) finish_row(call, next_++);
@@ -53,7 +58,6 @@ struct PendingSums {
       return;
     }
     const __m512d scale = _mm512_set1_pd(static_cast<double>(s[r]));
-    const __m512d d_low = _mm512_cvtps_pd(_mm256_loadu_ps(d)), d_high = _mm512_cvtps_pd(_mm256_loadu_ps(d + 8));
     const __m256 first = _mm512_cvtpd_ps(_mm512_mul_pd(low, _mm512_mul_pd(scale, d_low)));
     const __m256 second = _mm512_cvtpd_ps(_mm512_mul_pd(high, _mm512_mul_pd(scale, d_high)));
     __m512 values = _mm512_insertf32x8(_mm512_castps256_ps512(first), second, 1);
@@ -63,7 +67,7 @@ struct PendingSums {
     _mm512_mask_storeu_ps(to, mask, values);
   }
 
-  int64_t next_ = 0, due_ = 0;
+  int64_t next_ = 0, due_ = 0, per_step_ = 0;  // due: in 1/65536 of a row
 };
 
 }  // namespace

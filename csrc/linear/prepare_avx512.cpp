@@ -22,10 +22,13 @@ void write_sums(const VectorRow& layout, uint8_t* to, int low) {
     const __m128i groups32 = _mm_castps_si128(_mm_permutevar_ps(_mm_castsi128_ps(pairs), pick));
     const __m128i minus128 = _mm_set1_epi32(-128);
     const int64_t g16 = i / 16 * 4, g32 = i / 32 * 4;
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + layout.sums_offset(16, false, low) + g16), _mm_slli_epi32(groups16, 16));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + layout.sums_offset(16, true, low) + g16), _mm_mullo_epi32(groups16, minus128));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(to + layout.sums_offset(32, false, low) + g32), _mm_slli_epi32(groups32, 16));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(to + layout.sums_offset(32, true, low) + g32), _mm_mullo_epi32(groups32, minus128));
+    const auto at = [&](int group, bool negated) {
+      return reinterpret_cast<__m128i*>(to + layout.sums_offset(group, negated, low) + (group == 16 ? g16 : g32));
+    };
+    _mm_storeu_si128(at(16, false), _mm_slli_epi32(groups16, 16));
+    _mm_storeu_si128(at(16, true), _mm_mullo_epi32(groups16, minus128));
+    _mm_storel_epi64(at(32, false), _mm_slli_epi32(groups32, 16));
+    _mm_storel_epi64(at(32, true), _mm_mullo_epi32(groups32, minus128));
   }
 }
 

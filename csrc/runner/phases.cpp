@@ -13,6 +13,12 @@ void require(bool condition, const std::string& message) {
 
 }  // namespace
 
+int64_t LinearPhase::panels() const {
+  int64_t count = 0;
+  for (const LinearPart& part : parts) count += part.weight->panels();
+  return count;
+}
+
 PhaseList::PhaseList(std::vector<int64_t> buffer_widths, std::vector<RotaryTable> ropes, int num_groups,
                      int places_per_block, int64_t vocab_size)
     : buffer_widths_(std::move(buffer_widths)),

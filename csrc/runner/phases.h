@@ -81,6 +81,8 @@ struct LinearPhase {
   View out;
   std::vector<LinearPart> parts;
   bool accumulate;
+
+  int64_t panels() const;  // of all parts
 };
 
 struct AttentionPhase {

@@ -9,6 +9,9 @@
 namespace octavo {
 namespace {
 
+// A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
+constexpr int64_t kOwnedRows = 32;
+constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
 constexpr int64_t kRowAlign = 16;  // floats: rows begin on cache lines
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -20,6 +23,20 @@ int64_t now_ns() {
 
 void require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument("step: " + message);
+}
+
+// Null for attention.
+const Domain* domain_of(const Phase& phase) {
+  if (const auto* rows = std::get_if<RowPhase>(&phase)) return &rows->domain;
+  if (const auto* linear = std::get_if<LinearPhase>(&phase)) return &linear->domain;
+  return nullptr;
+}
+
+// Whether `next` may read what other threads write in `phase`, when each thread keeps its own rows.
+bool reads_other_rows(const Phase& phase, const Phase& next) {
+  const auto* rows = std::get_if<RowPhase>(&phase);
+  if (rows != nullptr && rows->closed) return true;
+  return domain_of(next) == nullptr || *domain_of(next) != *domain_of(phase);
 }
 
 enum ProfileKind { kRows, kLinears, kAttention, kSetup };
@@ -111,7 +128,8 @@ int64_t Runner::stride(const View& view) const {
 int64_t Runner::arena_bytes() const {
   int64_t total = static_cast<int64_t>(logits_.bytes());
   for (const MappedMemory& memory : buffers_) total += memory.bytes();
-  for (const MappedMemory& memory : prepared_) total += memory.bytes();
+  for (const auto& memories : prepared_)
+    for (const MappedMemory& memory : memories) total += memory.bytes();
   for (const MappedMemory& memory : scratch_) total += memory.bytes();
   return total;
 }
@@ -128,7 +146,9 @@ void Runner::resize(const StepView& step) {
     buffers_[i] = MappedMemory(token_capacity_ * round_up(program_.buffer_widths()[i], kRowAlign) * sizeof(float));
   for (int kind = 0; kind < kNumInputKinds; ++kind) {
     const int64_t k = program_.longest_input(static_cast<InputKind>(kind));
-    if (k > 0) prepared_[kind] = MappedMemory(prepared_bytes(static_cast<InputKind>(kind), token_capacity_, k));
+    prepared_[kind].resize(team_.size());
+    for (MappedMemory& memory : prepared_[kind])
+      if (k > 0) memory = MappedMemory(prepared_bytes(static_cast<InputKind>(kind), token_capacity_, k));
   }
   int64_t scratch = 0;
   for (const Phase& phase : program_.phases())
@@ -201,41 +221,82 @@ float* Runner::execute(const StepView& step) {
 
 void Runner::run_thread(const StepView& step, int thread) {
   int64_t start = now_ns();
-  const auto finish = [&](ProfileKind kind) {
-    team_.barrier();
-    if (thread != 0) return;
-    const int64_t now = now_ns();
-    profile_[kind] += now - start;
-    start = now;
-  };
   fill_rotary(step, thread);
-  finish(kSetup);
-  for (const Phase& phase : program_.phases()) {
-    if (const auto* rows = std::get_if<RowPhase>(&phase)) {
-      run_rows(*rows, step, thread);
-      finish(kRows);
-    } else if (const auto* linear = std::get_if<LinearPhase>(&phase)) {
-      if (rows_of(linear->domain, step) > 0) run_linear(*linear, step, thread);
-      finish(kLinears);
-    } else {
+  team_.barrier();
+  count_time(kSetup, thread, start);
+  for (size_t i = 0; i < program_.phases().size();) {
+    const Phase& phase = program_.phases()[i];
+    const Domain* const domain = domain_of(phase);
+    if (domain == nullptr) {
       run_attention(std::get<AttentionPhase>(phase), thread);
-      finish(kAttention);
+      ++i;
+    } else if (owns_rows(*domain, step)) {
+      i = run_own_rows(i, step, thread);
+      start = now_ns();  // has counted its own time
+    } else {
+      const int64_t rows = rows_of(*domain, step);
+      const RowBlock block{share(rows, thread, team_.size()), {0, rows}, 0};
+      if (const auto* row_phase = std::get_if<RowPhase>(&phase)) {
+        run_rows(*row_phase, step, block);
+      } else if (const auto& linear = std::get<LinearPhase>(phase); rows > 0) {
+        run_linear(linear, block, share(linear.panels(), thread, team_.size()), thread);
+      }
+      ++i;
     }
+    team_.barrier();
+    count_time(domain == nullptr ? kAttention : std::holds_alternative<RowPhase>(phase) ? kRows : kLinears, thread, start);
   }
 }
 
-void Runner::run_rows(const RowPhase& phase, const StepView& step, int thread) {
-  const int64_t rows = rows_of(phase.domain, step);
-  const Range mine = share(rows, thread, team_.size());
-  for (int64_t row = mine.begin; row < mine.end; ++row)
-    for (const RowOp& op : phase.ops) run_row_op(op, step, row, rows);
+void Runner::count_time(int kind, int thread, int64_t& start) {
+  if (thread != 0) return;
+  const int64_t now = now_ns();
+  profile_[kind] += now - start;
+  start = now;
 }
 
-void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, int64_t rows) {
+// With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
+// and it waits for the others only around attention. With few rows linears are split by output columns instead.
+bool Runner::owns_rows(Domain domain, const StepView& step) const {
+  return rows_of(domain, step) >= kOwnedRows * team_.size();
+}
+
+// Takes this thread's rows, a cacheful at a time, through all phases from `first` up to the next one that reads other
+// rows. Returns that one.
+size_t Runner::run_own_rows(size_t first, const StepView& step, int thread) {
+  const std::vector<Phase>& phases = program_.phases();
+  const Domain domain = *domain_of(phases[first]);
+  size_t end = first + 1;
+  while (end < phases.size() && !reads_other_rows(phases[end - 1], phases[end])) ++end;
+  const Range mine = share(rows_of(domain, step), thread, team_.size(), kOwnedRows);
+  int64_t start = now_ns();
+  for (int64_t begin = mine.begin; begin < mine.end; begin += kCachedRows) {
+    const Range rows{begin, std::min(begin + kCachedRows, mine.end)};
+    for (size_t i = first; i < end; ++i) {
+      if (const auto* row_phase = std::get_if<RowPhase>(&phases[i])) {
+        run_rows(*row_phase, step, {rows, rows, thread});
+        count_time(kRows, thread, start);
+      } else {
+        const auto& linear = std::get<LinearPhase>(phases[i]);
+        run_linear(linear, {rows, rows, thread}, {0, linear.panels()}, thread);
+        count_time(kLinears, thread, start);
+      }
+    }
+  }
+  return end;
+}
+
+void Runner::run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block) {
+  for (int64_t row = block.rows.begin; row < block.rows.end; ++row)
+    for (const RowOp& op : phase.ops) run_row_op(op, step, row, block);
+}
+
+void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block) {
   struct Visitor {
     Runner& r;
     const StepView& step;
-    int64_t row, rows;
+    int64_t row;
+    const RowBlock& block;
 
     void operator()(const EmbedRow& op) const {
       embed_row(*op.weight, step.token_ids[row], op.scale, r.at(op.out, row));
@@ -264,29 +325,26 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, int6
       std::memcpy(r.at(op.out, row), r.at(op.x, step.logits_rows[row]), op.out.width * sizeof(float));
     }
     void operator()(const PrepareRow& op) const {
-      prepare_row(r.isa_, op.kind, r.at(op.x, row), op.x.width, row, rows,
-                  r.prepared_[static_cast<int>(op.kind)].data());
+      prepare_row(r.isa_, op.kind, r.at(op.x, row), op.x.width, row - block.prepared.begin,
+                  block.prepared.end - block.prepared.begin, r.prepared_[static_cast<int>(op.kind)][block.memory].data());
     }
   };
-  std::visit(Visitor{*this, step, row, rows}, op);
+  std::visit(Visitor{*this, step, row, block}, op);
 }
 
-// The panels of all parts form one list that the threads share.
-void Runner::run_linear(const LinearPhase& phase, const StepView& step, int thread) {
-  const int64_t rows = rows_of(phase.domain, step);
-  int64_t panels = 0;
-  for (const LinearPart& part : phase.parts) panels += part.weight->panels();
-  const Range mine = share(panels, thread, team_.size());
+// The panels of all parts form one list, of which `panels` are to be done.
+void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread) {
+  const int64_t rows = block.prepared.end - block.prepared.begin;
   int64_t first = 0;
   for (const LinearPart& part : phase.parts) {
     const int64_t count = part.weight->panels();
-    const int64_t begin = std::max(mine.begin - first, int64_t{0}), end = std::min(mine.end - first, count);
+    const int64_t begin = std::max(panels.begin - first, int64_t{0}), end = std::min(panels.end - first, count);
     first += count;
     if (begin >= end) continue;
     const InputKind kind = input_kind(part.weight->format());
     const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
-    linear(isa_, *part.weight, prepared_[static_cast<int>(kind)].data(), rows, at(out, 0), stride(out),
-           phase.accumulate, begin, end, scratch_[thread].data());
+    linear(isa_, *part.weight, prepared_[static_cast<int>(kind)][block.memory].data(), rows,
+           at(out, block.prepared.begin), stride(out), phase.accumulate, begin, end, scratch_[thread].data());
   }
 }
 

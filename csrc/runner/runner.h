@@ -59,6 +59,12 @@ class Runner {
   struct Slot {
     int32_t block, offset;
   };
+  // Rows that one thread takes through row phases and linears, and the rows whose linear inputs lie together.
+  struct RowBlock {
+    Range rows;      // the thread does the row operations of these
+    Range prepared;  // and reads these in linears: the same ones, in its own memory, or all, in that of thread 0
+    int memory;
+  };
 
   void check(const StepView& step) const;
   void check_sequence(const StepView& step, int64_t seq) const;
@@ -67,9 +73,12 @@ class Runner {
   void build_plans(const StepView& step);
   void fill_rotary(const StepView& step, int thread);
   void run_thread(const StepView& step, int thread);
-  void run_rows(const RowPhase& phase, const StepView& step, int thread);
-  void run_row_op(const RowOp& op, const StepView& step, int64_t row, int64_t rows);
-  void run_linear(const LinearPhase& phase, const StepView& step, int thread);
+  bool owns_rows(Domain domain, const StepView& step) const;
+  void count_time(int kind, int thread, int64_t& start);
+  size_t run_own_rows(size_t first, const StepView& step, int thread);
+  void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block);
+  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block);
+  void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread);
   void run_attention(const AttentionPhase& phase, int thread);
 
   float* at(const View& view, int64_t row) const;
@@ -87,7 +96,7 @@ class Runner {
 
   int64_t token_capacity_ = 0, logits_capacity_ = 0;
   std::vector<MappedMemory> buffers_;                 // [capacity, padded width] float32 each
-  std::array<MappedMemory, kNumInputKinds> prepared_;  // the linears' input, one at a time
+  std::array<std::vector<MappedMemory>, kNumInputKinds> prepared_;  // the linears' input, one at a time; per thread
   std::vector<MappedMemory> scratch_;                 // per thread
   MappedMemory logits_;
   std::vector<std::vector<float>> cosines_, sines_;  // per rotary table: [tokens, half]

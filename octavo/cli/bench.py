@@ -1,4 +1,4 @@
-"""`octavo bench`: throughput, latency and startup of a model on this machine."""
+"""`octavo bench`: throughput, latency, startup and memory of a model on this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from octavo.cli.bench_memory import memory
 from octavo.cli.options import engine_options, make_engine_options, user_errors
 from octavo.config import EngineOptions
 
@@ -29,10 +30,13 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 POSITIVE = click.IntRange(min=1)
 
 
-@click.group(short_help="Measure throughput, latency or startup.")
+@click.group(short_help="Measure throughput, latency, startup or memory.")
 def bench() -> None:
     """Measure a model on this machine. Figures depend on the machine and its load: compare runs made side by
     side."""
+
+
+bench.add_command(memory)
 
 
 @bench.command(short_help="Tokens a second by concurrency.")

@@ -49,9 +49,9 @@ def generate(model: str, source: IO[bytes], target: str, **values: Any) -> None:
     options = make_engine_options(model, values)
     defaults = given_sampling(values)
     make_sampling_params(**defaults)
-    from octavo.cli.progress import Progress
     from octavo.llm import LLM
     from octavo.loading import load
+    from octavo.progress import Progress
 
     with user_errors():
         llm = LLM.from_loaded(load(options))
@@ -61,7 +61,7 @@ def generate(model: str, source: IO[bytes], target: str, **values: Any) -> None:
             out.write(result)
             out.flush()
             failed += number_of_tokens is None
-            progress.finished(number_of_tokens or 0)
+            progress.finished()
     if failed:
         click.echo(f"{failed} of {progress.requests} lines were not answered", err=True)
         sys.exit(1)

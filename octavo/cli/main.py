@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "serve": "octavo.cli.serve:serve",
     "generate": "octavo.cli.generate:generate",
     "bench": "octavo.cli.bench:bench",
+    "tune": "octavo.cli.tune:tune",
     "pull": "octavo.cli.pull:pull",
     "doctor": "octavo.cli.doctor:doctor",
 }

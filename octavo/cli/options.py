@@ -15,6 +15,22 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+class BlockSize(click.ParamType[int | str]):
+    """A whole number, or "auto"."""
+
+    name = "integer or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The number of a text."""
+        if value == "auto" or isinstance(value, int):
+            return str(value) if value == "auto" else int(value)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither an integer nor auto", param, ctx)
+
+
 _ENGINE = (
     click.option(
         "--dtype",
@@ -25,10 +41,10 @@ _ENGINE = (
     ),
     click.option(
         "--block-size",
-        type=int,
+        type=BlockSize(),
         default=64,
         show_default=True,
-        help="Tokens in a KV block: 8 to 256, times of 8.",
+        help="Tokens in a KV block: 8 to 256, times of 8; auto takes what `octavo tune` found.",
     ),
     click.option(
         "--kv-cache-memory",

@@ -11,6 +11,7 @@ from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.prompts import PromptReader, TokenizedPrompt
+    from octavo.request_state import Params
 
 PROMPT_KEYS = ("prompt", "messages")
 OTHER_KEYS = ("id", "cache_salt", "tools")
@@ -36,7 +37,7 @@ def parse_line(
     return _read_prompt(request, reader), params, request.get("id")
 
 
-def result_object(output: RequestOutput, params: SamplingParams, line_id: Any = None) -> dict[str, Any]:
+def result_object(output: RequestOutput, params: Params, line_id: Any = None) -> dict[str, Any]:
     """The result of a request. With n > 1 the sequences are in "outputs", else their fields stand at the
     top."""
     result: dict[str, Any] = {} if line_id is None else {"id": line_id}

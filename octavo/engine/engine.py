@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from octavo.beam_search_params import BeamSearchParams
+from octavo.engine.beam_search import BeamSearch
+from octavo.engine.beam_steps import BeamRows, advance_beams, beam_updates, check_width, score_beams, search_of
 from octavo.engine.block_pool import BlockPool
 from octavo.engine.cache_key import HashFunction, encode_fields, sha256
 from octavo.engine.engine_config import EngineConfig
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.prefix_cache import PrefixCache
+from octavo.engine.prompt_scores import keep_scores
 from octavo.engine.request import Request, Sequence
 from octavo.engine.sampling_interface import NewState, SampledTokens, Sampler
 from octavo.engine.scheduler import Scheduler, StepPlan
@@ -45,15 +49,16 @@ class Engine:
         *,
         new_state: NewState | None = None,
         hash_function: HashFunction = sha256,
+        manager_type: type[KVCacheManager] = KVCacheManager,
     ) -> None:
         """new_state makes the sampler's state of a sequence (default: octavo.sampling's); hash_function is
-        for tests."""
+        for tests, manager_type for other policies of memory in benchmarks."""
         windows = tuple(group.window for group in program.kv_groups)
         self.config = config
         self.executor = executor
         self.sampler = sampler
         self.pool = BlockPool(config.num_blocks, config.segment_blocks)
-        self.manager = KVCacheManager(
+        self.manager = manager_type(
             pool=self.pool,
             prefix_cache=PrefixCache(len(windows), hash_function) if config.enable_prefix_caching else None,
             block_size=config.block_size,
@@ -108,9 +113,11 @@ class Engine:
                 request.num_prompt_tokens + params.min_tokens,
                 max_len,
             )
-            for index in range(params.n)
+            for index in range(1 if isinstance(params, BeamSearchParams) else params.n)
         ]
         request.pending = list(request.sequences)
+        if isinstance(params, BeamSearchParams):
+            request.beam_search = BeamSearch(params, request.sequences[0], request.stop_search)
         self._requests[request.request_id] = request
         self.scheduler.add(request)
 
@@ -123,9 +130,9 @@ class Engine:
         return True
 
     def finish(self, request_id: str, index: int, reason: str) -> bool:
-        """Ends one sequence for a reason found outside (a stop string). False where it has ended already."""
+        """Ends one sequence for a reason found outside (a stop string). False where it has ended, or is a beam."""
         request = self._requests.get(request_id)
-        if request is None or request.sequences[index].finished:
+        if request is None or request.beam_search is not None or request.sequences[index].finished:
             return False
         self._finish(request.sequences[index], reason)
         return True
@@ -141,7 +148,9 @@ class Engine:
             raise ValueError(
                 f"the prompt has {len(prompt)} tokens and needs room for one more: max_model_len is {limit}"
             )
-        if request.params.n > self.config.max_num_seqs:
+        if isinstance(request.params, BeamSearchParams):
+            check_width(request.params.beam_width, self.config)
+        elif request.params.n > self.config.max_num_seqs:
             raise ValueError(f"n={request.params.n}: must be at most max_num_seqs={self.config.max_num_seqs}")
 
     def _max_len(self, request: Request) -> int:
@@ -149,14 +158,15 @@ class Engine:
 
         The last token's KV is never computed, so a sequence of this length holds one token less.
         """
-        num_prompt, n = request.num_prompt_tokens, request.params.n
+        params, num_prompt = request.params, request.num_prompt_tokens
+        n = params.beam_width if isinstance(params, BeamSearchParams) else params.n
         total = self.pool.num_blocks
         limit = self.config.max_model_len
 
         def blocks(max_len: int) -> int:
             return self.manager.most_blocks(num_prompt, max_len - 1, n)
 
-        max_tokens = request.params.max_tokens
+        max_tokens = params.max_tokens
         if max_tokens is None:
             fitting = bisect_right(range(num_prompt + 1, limit + 1), total, key=blocks)
             max_len = num_prompt + max(1, fitting)
@@ -173,7 +183,7 @@ class Engine:
     # ---- one step ----
 
     def step(self) -> list[SequenceUpdate]:
-        """Computes one step and returns its new tokens, at most one for each sequence.
+        """Computes one step and returns its new tokens, at most one for each sequence; those of beams come at the end.
 
         What fails in the handling of one request ends that request (finish_reason "error"). What the executor
         or the sampler raises ends all of them and is raised here; their last updates come with the next call.
@@ -188,6 +198,7 @@ class Engine:
             built = self._builder.build(plan)
             logits = self.executor.execute(built.step)
             scores = [(rows, self._score(rows, logits)) for rows in built.prompt_rows]
+            beams = score_beams(built, logits, self.sampler) if built.beams else []
             sampled = self._sample(built, logits)
         except BaseException as error:
             self._late_updates = updates
@@ -203,6 +214,8 @@ class Engine:
                 self.scheduler.fork_sampled(request)
         if sampled is not None:
             self._append_sampled(built.sampled, sampled, updates)
+        for group in beams:
+            self._advance_beams(group, updates)
         return updates
 
     def _sample(self, built: BuiltStep, logits: npt.NDArray[np.float32]) -> SampledTokens | None:
@@ -234,6 +247,8 @@ class Engine:
         assert entries is not None
         logprobs: list[float] = score.logprobs.tolist()
         entries += [token_logprob(value, top) for value, top in zip(logprobs, score.tops, strict=True)]
+        if not rows.request.scores_prompt:
+            keep_scores(self.manager, rows.request)
 
     def _append_sampled(self, sequences: list[Sequence], sampled: SampledTokens, updates: list[SequenceUpdate]) -> None:
         """Sequences grow; those that end give their blocks back."""
@@ -277,6 +292,20 @@ class Engine:
             self._finish(sequence, reason)
         return update
 
+    def _advance_beams(self, rows: BeamRows, updates: list[SequenceUpdate]) -> None:
+        """The beams of one request grow and fork; its answers come with the end of the search."""
+        request = rows.request
+        if not request.active:
+            return  # it has failed in this step
+        try:
+            self._generated_tokens += advance_beams(rows, self.manager, self.sampler)
+            if search_of(request).done:
+                updates += beam_updates(request)
+                self.scheduler.finish_all(request, "stop")
+                del self._requests[request.request_id]
+        except Exception as error:
+            self._fail(request, error, updates)
+
     # ---- ends ----
 
     def _finish(self, sequence: Sequence, reason: str) -> None:
@@ -303,7 +332,7 @@ class Engine:
             for seq in request.sequences
             if not seq.finished
         ]
-        self.scheduler.finish_all(request, "error")
+        self.scheduler.finish_all(request, "error", keep_tails=False)
         self._requests.pop(request.request_id, None)
 
     def _fail_all(self, error: BaseException) -> None:
@@ -315,14 +344,24 @@ class Engine:
 
     # ---- memory and figures ----
 
-    def release_idle_memory(self) -> int:
-        """Gives the memory of segments without any content back to the system: number of blocks given
-        back."""
-        segments = self.pool.releasable_segments()
-        for first, count in segments:
+    def close(self) -> None:
+        """Lets go of the sampler, which may share the executor's threads. No step may follow."""
+        del self.sampler
+
+    def release_idle_memory(self, keep_blocks: int = 0) -> int:
+        """Gives the memory of segments without any content back to the system: number of blocks given back.
+
+        `keep_blocks`: so many of them may stay ready, in whole segments, the lowest ones.
+        """
+        released = 0
+        for first, count in self.pool.releasable_segments():
+            if count <= keep_blocks:
+                keep_blocks -= count
+                continue
             self.pool.close_segment(first)
             self.executor.release_blocks(first, count)
-        return sum(count for _, count in segments)
+            released += count
+        return released
 
     def drop_prefix_cache(self) -> None:
         """Forgets all cached blocks that nothing refers to."""

@@ -9,7 +9,7 @@ import numpy as np
 from octavo.engine.block_table import UNCHANGED, UNMAPPED
 from octavo.engine.engine import Engine
 from octavo.engine.kv_cache_manager import KVCacheManager
-from octavo.engine.request import RequestStatus, Sequence
+from octavo.engine.request import Request, RequestStatus, Sequence
 from octavo.engine.scheduler import Scheduler
 
 
@@ -30,6 +30,7 @@ def check_invariants(engine: Engine) -> None:
     every registered block is kept, and holds the tokens that its node says, by the tables that refer to it;
     nodes are findable, unique, and used as often as they count;
     positions that may be written lie in private blocks that are not in the prefix cache;
+    beams are the sequences of their request, no more of them than its width, and stand at the same length;
     the arrays that steps are built from equal the tables.
     """
     sequences = check_requests(engine.scheduler)
@@ -58,11 +59,25 @@ def check_requests(scheduler: Scheduler) -> list[Sequence]:
             and len(unfinished) == request.num_unfinished,
             f"{request.request_id} has lost or doubled a sequence",
         )
+        check_beams(request)
     arrivals = [request.arrival for request in scheduler.running]
     _require(arrivals == sorted(arrivals), "running requests are not in order of arrival")
     arrivals = [request.arrival for request in scheduler.waiting]
     _require(arrivals == sorted(arrivals), "waiting requests are not in order of arrival")
     return sequences
+
+
+def check_beams(request: Request) -> None:
+    """The search of a request, if it has one, against its sequences."""
+    search = request.beam_search
+    if search is None:
+        return
+    beams = [beam.sequence for beam in search.beams]
+    _require({id(beam) for beam in beams} == {id(seq) for seq in request.sequences}, "a beam has no sequence")
+    _require(len({beam.index for beam in beams}) == len(beams) <= search.width, "there are too many beams")
+    _require(all(0 <= beam.index < search.width for beam in beams), "a beam's index is beyond the width")
+    _require(len({len(beam.token_ids) for beam in beams}) == 1, "beams differ in length")
+    _require(len(search.finished) <= search.width, "too many finished beams are kept")
 
 
 def check_pool(manager: KVCacheManager, sequences: list[Sequence]) -> None:
@@ -106,10 +121,15 @@ def check_prefix_cache(manager: KVCacheManager, sequences: list[Sequence]) -> No
             uses[id(node)] += len(blocks)
             for block in blocks:
                 _require(cache.registered().get(block) == (node, group), f"block {block} is in another node")
-        _require(len(node.tokens) == manager.block_size, "a node is not a whole block")
+        _require(0 < len(node.tokens) <= manager.block_size, "a node is not a block or a part of one")
+        _require(parent.parent is None or len(parent.tokens) == manager.block_size, "a node comes after half a block")
+        _require(node in parent.children[node.tokens[0]], "a node is not among its parent's children")
+        _require(node.scores is None or len(node.scores) == len(node.tokens), "a node has too few logprobs")
         _require(node.digest == cache.digest(parent.digest, node.tokens), "a node's digest is not its content's")
         _require(cache.find(parent, node.tokens, node.digest) is node, "a node cannot be found, or is there twice")
         seen.add(id(node))
+    _require(sum(len(each) for node in [*nodes, *roots] for each in node.children.values()) == len(nodes),
+             "a node that is gone is still a child")  # fmt: skip
     for node in [*nodes, *roots]:
         _require(node.uses == uses[id(node)] > 0, f"a node counts {node.uses} uses and has {uses[id(node)]}")
     for block, (node, _) in cache.registered().items():

@@ -15,14 +15,20 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class PrefixHit:
-    """What the prefix cache can serve of a sequence: whole blocks, in every KV group."""
+    """What the prefix cache can serve of a sequence, in every KV group: whole blocks, and then perhaps the first
+    slots of one more, which is copied before anything is written behind them."""
 
     num_tokens: int
     node: PrefixNode | None
     tables: tuple[list[int], ...]
     """Per KV group; UNMAPPED where the next token no longer sees the block"""
+    has_tail: bool
+    """Whether the last block counts in part only"""
     num_unreferenced: int
     """Blocks of it that are only cached: to adopt them takes as many from what is available"""
+
+
+NO_HIT = PrefixHit(0, None, (), False, 0)
 
 
 class KVCacheManager:
@@ -32,8 +38,8 @@ class KVCacheManager:
     shared block plans a copy, which the next step executes before anything else and in order. So a source may
     even be handed out again within the same step: it is read before any of that step's writes.
 
-    A hit is a multiple of block_size and leaves at least one token to compute: a prompt of exactly k cached
-    blocks recomputes its last block.
+    A hit leaves at least one token to compute: a prompt of exactly k cached blocks recomputes its last token, in a
+    copy of the k-th block. A block that is in the prefix cache is never written, however few refer to it.
     """
 
     def __init__(
@@ -110,22 +116,39 @@ class KVCacheManager:
 
     # ---- prefix cache ----
 
-    def match(self, sequence: Sequence, max_tokens: int) -> PrefixHit:
-        """The longest prefix of at most max_tokens tokens, and never all of them, that every KV group can
-        serve."""
-        limit = min(max_tokens, len(sequence.token_ids) - 1) // self.block_size
-        chain = self._chain(sequence, limit) if self.prefix_cache is not None and limit > 0 else []
+    def match(self, sequence: Sequence, max_tokens: int, whole_blocks: bool = False) -> PrefixHit:
+        """The longest prefix of at most max_tokens tokens, and never all of them, that every KV group can serve; of
+        whole blocks only, if asked for."""
+        max_tokens = min(max_tokens, len(sequence.token_ids) - 1)
+        if self.prefix_cache is None or max_tokens < 1:
+            return NO_HIT
+        chain = self._chain(sequence, max_tokens // self.block_size)
         length = self._servable(chain)
-        if length == 0:
-            return PrefixHit(0, None, (), 0)
+        node = chain[length - 1] if length else None
+        tail, num_tail = (None, 0) if whole_blocks else self._tail(sequence, node, length, max_tokens)
+        if length == 0 and tail is None:
+            return NO_HIT
+        nodes = chain[:length] if tail is None else [*chain[:length], tail]
         tables = []
         for group, window in enumerate(self.windows):
             first = self._first_visible(length * self.block_size, window)
-            blocks = [next(iter(node.blocks[group])) for node in chain[first:length]]
-            tables.append([UNMAPPED] * first + blocks)
+            tables.append([UNMAPPED] * first + [next(iter(node.blocks[group])) for node in nodes[first:]])
         counts = self.pool.ref_counts
         unreferenced = sum(counts[block] == 0 for table in tables for block in table if block != UNMAPPED)
-        return PrefixHit(length * self.block_size, chain[length - 1], tuple(tables), unreferenced)
+        return PrefixHit(length * self.block_size + num_tail, node, tuple(tables), tail is not None, unreferenced)
+
+    def _tail(
+        self, sequence: Sequence, node: PrefixNode | None, length: int, max_tokens: int
+    ) -> tuple[PrefixNode | None, int]:
+        """The node after the first `length` blocks that begins with most of the sequence's next tokens, less than a
+        block of them."""
+        assert self.prefix_cache is not None
+        start = length * self.block_size
+        tokens = sequence.token_ids[start : min(max_tokens, start + self.block_size - 1)]
+        parent = node or self.prefix_cache.root(sequence.request.namespace)
+        if not tokens or parent is None:
+            return None, 0
+        return self.prefix_cache.closest(parent, tokens, lambda node: all(node.blocks))
 
     def _chain(self, sequence: Sequence, limit: int) -> list[PrefixNode]:
         """The known nodes of a sequence's first blocks, as far as full-attention groups have their KV."""
@@ -138,7 +161,7 @@ class KVCacheManager:
             index = len(chain)
             start = index * self.block_size
             tokens = tuple(sequence.token_ids[start : start + self.block_size])
-            node = cache.find(node, tokens, self._digest(sequence, index, tokens))
+            node = cache.find(node, tokens, self.digest(sequence, index, tokens))
             if node is None or not all(node.blocks[group] for group in full):
                 break
             chain.append(node)
@@ -160,7 +183,7 @@ class KVCacheManager:
                 longest = length
         return longest
 
-    def _digest(self, sequence: Sequence, index: int, tokens: tuple[int, ...]) -> bytes:
+    def digest(self, sequence: Sequence, index: int, tokens: tuple[int, ...]) -> bytes:
         """The chain digest of block `index`; those before it are known."""
         assert self.prefix_cache is not None
         digests = sequence.digests
@@ -188,7 +211,7 @@ class KVCacheManager:
         sequence.node = node
         sequence.num_computed_tokens = sequence.writable_end = hit.num_tokens
         sequence.num_sealed = hit.num_tokens // self.block_size
-        sequence.next_seal = NEVER if self.prefix_cache is None else hit.num_tokens + self.block_size
+        sequence.next_seal = NEVER if self.prefix_cache is None else (sequence.num_sealed + 1) * self.block_size
         sequence.changed_from = 0
 
     def seal(self, sequence: Sequence) -> None:
@@ -200,7 +223,7 @@ class KVCacheManager:
             index = sequence.num_sealed
             tokens = tuple(sequence.token_ids[index * size : (index + 1) * size])
             assert sequence.node is not None
-            node = cache.extend(sequence.node, tokens, self._digest(sequence, index, tokens))
+            node = cache.extend(sequence.node, tokens, self.digest(sequence, index, tokens))
             sequence.node = node
             sequence.num_sealed = index + 1
             for group, table in enumerate(sequence.tables):
@@ -210,28 +233,48 @@ class KVCacheManager:
                     self.pool.keep(block)
         sequence.next_seal = (sequence.num_sealed + 1) * size
 
+    def keep_tail(self, sequence: Sequence) -> None:
+        """Makes the computed slots of a sequence's tail block findable, as it is about to give it back.
+
+        Not while copies are planned: its content might be one of them, and the step might fail.
+        """
+        cache, size, node = self.prefix_cache, self.block_size, sequence.node
+        index, rest = divmod(sequence.num_computed_tokens, size)
+        if cache is None or node is None or not rest or self.copies or index != sequence.num_sealed:
+            return
+        blocks = [table.blocks[index] for table in sequence.tables]
+        if any(self.pool.ref_counts[block] > 1 or self.pool.is_kept(block) for block in blocks):
+            return
+        tokens = tuple(sequence.token_ids[index * size : index * size + rest])
+        if cache.closest(node, tokens, lambda node: all(node.blocks))[1] == rest:
+            return  # it is there already
+        sequence.node = cache.extend(node, tokens, cache.digest(node.digest, tokens))
+        for group, block in enumerate(blocks):
+            cache.register(sequence.node, group, block)
+            self.pool.keep(block)
+
     # ---- blocks of a sequence ----
 
     def reserve(self, sequence: Sequence, end: int) -> bool:
         """Maps private blocks for positions num_computed_tokens to end - 1: all of them, or none and False.
 
-        Blocks that have fallen behind a window are released first; a shared tail block becomes a private
-        copy.
+        Blocks that have fallen behind a window are released first; a tail block that is shared, or in the prefix
+        cache, becomes a private copy.
         """
-        pool, counts = self.pool, self.pool.ref_counts
+        pool = self.pool
         self._release_behind_windows(sequence)
         length = -(-end // self.block_size)
         tail = sequence.num_computed_tokens // self.block_size
         needed = 0
         for table in sequence.tables:
             needed += max(0, length - len(table.blocks))
-            if tail < len(table.blocks) and counts[table.blocks[tail]] > 1:
+            if tail < len(table.blocks) and not self._is_private(table.blocks[tail]):
                 needed += 1
         if needed > pool.num_available:
             return False
         for table in sequence.tables:
             blocks = table.blocks
-            if tail < len(blocks) and counts[blocks[tail]] > 1:
+            if tail < len(blocks) and not self._is_private(blocks[tail]):
                 blocks[tail] = self._copy(blocks[tail])
             while len(blocks) < length:
                 blocks.append(pool.allocate())
@@ -301,7 +344,8 @@ class KVCacheManager:
             if rest:
                 for table in sequence.tables:
                     block = table.blocks[sequence.num_computed_tokens // size]
-                    filled[block] = max(rest, filled.get(block, 0))
+                    if not self.pool.is_kept(block):
+                        filled[block] = max(rest, filled.get(block, 0))
         wasted = size * len(filled) - sum(filled.values())
         return self.pool.num_referenced * size - wasted, wasted
 
@@ -321,6 +365,9 @@ class KVCacheManager:
                     self.pool.release(table.blocks[index])
                     table.blocks[index] = UNMAPPED
                 table.first_mapped = first
+
+    def _is_private(self, block: int) -> bool:
+        return self.pool.ref_counts[block] == 1 and not self.pool.is_kept(block)
 
     def _copy(self, source: int) -> int:
         destination = self.pool.allocate()

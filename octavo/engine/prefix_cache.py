@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import islice
+
 from octavo.engine.cache_key import HashFunction, block_key, root_key, sha256
+from octavo.engine.sequence_update import TokenLogprob
+
+MOST_COMPARED = 16
+"""Nodes that closest() looks at, the newest ones: its work is bounded"""
 
 
 class PrefixNode:
-    """One full block's worth of tokens after the tokens of its parent: content, wherever its KV may lie.
+    """A block's worth of tokens after the tokens of its parent: content, wherever its KV may lie. It may be less than
+    a block where a sequence ended; then nothing comes after it.
 
     Two nodes with the same content never exist at once, so a parent compares by identity: a match of this
     node's tokens below a matched parent is a match of the whole prefix, whatever the hash says.
     """
 
-    __slots__ = ("blocks", "digest", "parent", "tokens", "uses")
+    __slots__ = ("blocks", "children", "digest", "parent", "scores", "tokens", "uses")
 
     def __init__(self, parent: PrefixNode | None, tokens: tuple[int, ...], digest: bytes, num_groups: int) -> None:
         self.parent = parent
@@ -22,6 +30,20 @@ class PrefixNode:
         """Per KV group the blocks with this content, computed; any number of them, in order of arrival"""
         self.uses = 0
         """Blocks, children and holders; at 0 the node goes"""
+        self.children: dict[int, dict[PrefixNode, None]] = {}
+        """By first token, in order of arrival"""
+        self.scores: tuple[TokenLogprob | None, ...] | None = None
+        """The logprob of each token, where somebody asked for them (None for a prompt's first one)"""
+
+
+def common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two series begin with in common."""
+    length = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length
 
 
 class PrefixCache:
@@ -88,10 +110,24 @@ class PrefixCache:
         if node is None:
             node = PrefixNode(parent, tokens, digest, self._num_groups)
             self._nodes.setdefault(digest, []).append(node)
+            parent.children.setdefault(tokens[0], {})[node] = None
             parent.uses += 1
         node.uses += 1
         self.drop(parent)
         return node
+
+    def closest(
+        self, parent: PrefixNode, tokens: Sequence[int], usable: Callable[[PrefixNode], bool]
+    ) -> tuple[PrefixNode | None, int]:
+        """The usable node after `parent` that has most of the first of `tokens` in common, and how many."""
+        best, most = None, 0
+        for node in islice(reversed(parent.children.get(tokens[0], {})), MOST_COMPARED):
+            common = common_length(node.tokens, tokens)
+            if common > most and usable(node):
+                best, most = node, common
+                if common == len(tokens):
+                    break
+        return best, most
 
     def hold(self, node: PrefixNode) -> None:
         """One use more: the node stays until it is dropped as often."""
@@ -110,6 +146,11 @@ class PrefixCache:
                 del self._nodes[node.digest]
             else:
                 bucket.remove(node)
+            siblings = parent.children[node.tokens[0]]
+            if len(siblings) == 1:
+                del parent.children[node.tokens[0]]
+            else:
+                del siblings[node]
             parent.uses -= 1
             node = parent
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.block_table import UNCHANGED, BlockTable
 from octavo.engine.cache_key import CacheFields
 from octavo.engine.prefix_cache import PrefixNode
 from octavo.engine.sampling_interface import SamplingOptions
 from octavo.engine.sequence_update import TokenLogprob
+
+if TYPE_CHECKING:
+    from octavo.engine.beam_search import BeamSearch, StopSearch
 
 
 class RequestStatus(enum.Enum):
@@ -101,6 +104,7 @@ class Request:
     __slots__ = (
         "active",
         "arrival",
+        "beam_search",
         "cache_fields",
         "namespace",
         "num_cached_tokens",
@@ -112,6 +116,7 @@ class Request:
         "request_id",
         "sequences",
         "status",
+        "stop_search",
     )
 
     def __init__(
@@ -121,6 +126,7 @@ class Request:
         params: SamplingOptions,
         cache_salt: str | bytes | None = None,
         cache_fields: CacheFields = (),
+        stop_search: StopSearch | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = [int(token) for token in prompt_token_ids]
@@ -141,6 +147,10 @@ class Request:
         """Prompt tokens that were in the prefix cache when it was first admitted"""
         self.prompt_logprobs: list[TokenLogprob | None] | None = None
         """Grows with the prefill where params.prompt_logprobs is set; its first entry is None"""
+        self.stop_search = stop_search
+        """Finds stop strings in beams; those of other sequences are found by the caller"""
+        self.beam_search: BeamSearch | None = None
+        """Where its sequences are beams"""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -149,6 +159,12 @@ class Request:
     @property
     def num_unfinished(self) -> int:
         return len(self.active) + len(self.pending)
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that it has or may come to have."""
+        count = len(self.active) + len(self.pending)
+        return count if self.beam_search is None else max(count, self.beam_search.width)
 
     @property
     def scores_prompt(self) -> bool:

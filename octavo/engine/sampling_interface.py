@@ -31,8 +31,8 @@ class SamplingOptions(Protocol):
 
 
 class NewState(Protocol):
-    """Makes the sampler's state of one sequence; it has append(token_id), and is kept as long as its
-    sequence."""
+    """Makes the sampler's state of one sequence; it has append(token_id) and, for beams, fork(). It is kept as long
+    as its sequence."""
 
     def __call__(
         self,
@@ -70,6 +70,10 @@ class Sampler(Protocol):
     """Chooses tokens. It may overwrite the logits that it is given."""
 
     def sample(self, logits: npt.NDArray[np.float32], states: list[Any], /) -> SampledTokens: ...
+
+    def continuations(
+        self, logits: npt.NDArray[np.float32], states: list[Any], top: int, /
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]: ...
 
     def score(
         self, logits: npt.NDArray[np.float32], token_ids: npt.NDArray[np.int32], top: int, /

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from octavo.engine.kv_cache_manager import KVCacheManager
+from octavo.engine.prompt_scores import recall_scores
 from octavo.engine.request import Request, RequestStatus, Sequence
 
 
@@ -50,6 +51,14 @@ class StepPlan:
         """Takes back all but the first `length` entries. Rows stay spent: this step asks for a few less."""
         self.tokens_left += sum(self.counts[length:])
         del self.sequences[length:], self.counts[length:]
+
+    def hold_back(self, first: int) -> None:
+        """Takes back the last token of all entries from `first` on, which all reach their sequence's end."""
+        entries = [(seq, count - 1) for seq, count in zip(self.sequences[first:], self.counts[first:], strict=True)]
+        self.tokens_left += len(entries)
+        self.rows_left += len(entries)
+        self.sequences[first:] = [sequence for sequence, count in entries if count]
+        self.counts[first:] = [count for _, count in entries if count]
 
 
 class Scheduler:
@@ -101,6 +110,10 @@ class Scheduler:
     def _advance(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
         """Plans the next tokens of a running request's sequences."""
         before = len(plan.sequences)
+        if request.beam_search is not None:
+            plan.only_last_tokens = False
+            if request.num_unfinished > 1:
+                return self._advance_beams(request, plan, may_preempt)
         for sequence in request.active:  # grows where siblings fork
             count = len(sequence.token_ids) - sequence.num_computed_tokens
             if count != 1 or not plan.rows_left or not plan.tokens_left:
@@ -112,10 +125,42 @@ class Scheduler:
             if end > sequence.writable_end and not self._make_room(request, sequence, end, may_preempt):
                 if request.status is not RequestStatus.RUNNING:
                     plan.cut(before)
-                return
+                return None
             plan.add(sequence, count)
             if request.pending:
                 self._fork_resumed(request, sequence, end)
+        return None
+
+    def _advance_beams(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
+        """Plans the next tokens of several beams. They choose together: all compute their last token in one step, or
+        none does and each catches up to it (after a preemption)."""
+        before = len(plan.sequences)
+        missing = self._missing_of_beams(request)
+        together = missing <= plan.tokens_left and request.num_unfinished <= plan.rows_left
+        for beam in request.active:  # grows where siblings fork
+            count = len(beam.token_ids) - beam.num_computed_tokens
+            if not together:
+                count = min(count - 1, plan.tokens_left)
+                if count <= 0:
+                    continue
+            end = beam.num_computed_tokens + count
+            if end > beam.writable_end and not self._make_room(request, beam, end, may_preempt):
+                if request.status is not RequestStatus.RUNNING:
+                    plan.cut(before)
+                elif together:
+                    plan.hold_back(before)
+                return
+            plan.add(beam, count)
+            if request.pending:
+                self._fork_resumed(request, beam, end)
+
+    def _missing_of_beams(self, request: Request) -> int:
+        """Tokens that all beams of a request must compute before they choose."""
+        missing = sum(len(beam.token_ids) - beam.num_computed_tokens for beam in request.active)
+        if request.pending:
+            shared_end = self._shared_end(request)
+            missing += sum(len(beam.token_ids) - shared_end for beam in request.pending)
+        return missing
 
     def _make_room(self, request: Request, sequence: Sequence, end: int, may_preempt: bool) -> bool:
         """Maps blocks up to position `end`, preempting the youngest as long as they do not suffice.
@@ -137,11 +182,11 @@ class Scheduler:
         """Starts waiting requests in order, as long as budget, sequences and blocks last."""
         if not self.waiting:
             return
-        num_sequences = sum(request.num_unfinished for request in self.running)
+        num_sequences = sum(request.num_sequences for request in self.running)
         promised = sum(map(self._promised_to, self.running))
         while self.waiting and plan.tokens_left and plan.rows_left:
             request = self.waiting[0]
-            num_sequences += request.num_unfinished
+            num_sequences += request.num_sequences
             if num_sequences > self.max_num_seqs or not self._start(request, promised):
                 return
             self.waiting.popleft()
@@ -152,7 +197,7 @@ class Scheduler:
     def _promised_to(self, request: Request) -> int:
         """Blocks that a running request's known tokens still need, and one more for each sequence and KV
         group."""
-        return self.manager.blocks_wanted(request) + len(self.manager.windows) * request.num_unfinished
+        return self.manager.blocks_wanted(request) + len(self.manager.windows) * request.num_sequences
 
     def _start(self, request: Request, promised: int) -> bool:
         """Looks a request's prefix up and gives its leader the blocks found, if all that it needs is
@@ -161,9 +206,12 @@ class Scheduler:
         The need is that of all known tokens, beside what is promised to running requests: who is admitted is
         not preempted at once.
         """
-        leader = request.pending[0]
-        hit = self.manager.match(leader, self._hit_limit(request))
-        if promised + self.manager.blocks_to_admit(request, hit) > self.manager.pool.num_available:
+        leader, available = request.pending[0], self.manager.pool.num_available
+        limit = self._hit_limit(request)
+        hit = self.manager.match(leader, limit)
+        if hit.has_tail and promised + self.manager.blocks_to_admit(request, hit) > available:
+            hit = self.manager.match(leader, limit, whole_blocks=True)  # no room for a block and its copy
+        if promised + self.manager.blocks_to_admit(request, hit) > available:
             return False
         self._count_hit(request, hit.num_tokens)
         self.manager.adopt(leader, hit)
@@ -176,13 +224,17 @@ class Scheduler:
     def _hit_limit(self, request: Request) -> int:
         """Tokens that the leader may take from the prefix cache."""
         if request.scores_prompt:
-            return 0  # each prompt token's logits are wanted
+            recall_scores(self.manager, request)
+            if request.prompt_logprobs is not None and request.scores_prompt:
+                return len(request.prompt_logprobs) - 1  # the next token's logits are wanted
         if len(request.pending) > 1 and request.resumes_siblings:
             return self._shared_end(request)
         return len(request.pending[0].token_ids)
 
     def _count_hit(self, request: Request, num_tokens: int) -> None:
-        if request.num_preemptions == 0 and self.manager.prefix_cache is not None and not request.scores_prompt:
+        if request.num_preemptions or self.manager.prefix_cache is None:
+            return
+        if request.prompt_logprobs is None or request.params.prompt_logprobs == 0:
             request.num_cached_tokens = num_tokens
             self.prefix_queried_tokens += request.num_prompt_tokens
             self.prefix_hit_tokens += num_tokens
@@ -216,7 +268,7 @@ class Scheduler:
     def _find_own_prefixes(self, request: Request) -> None:
         """Gives each sequence what the prefix cache still has of its own output."""
         for sequence in request.active:
-            hit = self.manager.match(sequence, len(sequence.token_ids))
+            hit = self.manager.match(sequence, len(sequence.token_ids), whole_blocks=True)
             if hit.num_tokens > sequence.num_computed_tokens:
                 self.manager.adopt(sequence, hit)
 
@@ -231,11 +283,12 @@ class Scheduler:
     def preempt(self, request: Request) -> None:
         """Takes all blocks of a running request and puts it in front of the queue.
 
-        Its sealed blocks stay in the prefix cache until others need them. It resumes with the same output:
+        Its computed blocks stay in the prefix cache until others need them. It resumes with the same output:
         sampling depends on positions alone, so there is nothing but KV to compute again.
         """
         self._take_from_running(request)
         for sequence in reversed(request.active):
+            self.manager.keep_tail(sequence)
             self.manager.release(sequence)
         request.pending = sorted(request.active + request.pending, key=lambda sequence: sequence.index)
         request.active = []
@@ -263,6 +316,7 @@ class Scheduler:
         """Ends one sequence and gives its blocks back; the request ends with its last one."""
         request = sequence.request
         sequence.finish_reason = reason
+        self.manager.keep_tail(sequence)
         self.manager.release(sequence)
         if sequence in request.active:
             request.active.remove(sequence)
@@ -273,10 +327,12 @@ class Scheduler:
         elif not request.active and request.status is RequestStatus.RUNNING:
             self.preempt(request)  # the leader is gone: another one leads
 
-    def finish_all(self, request: Request, reason: str) -> None:
-        """Ends a request in any state, with all its sequences."""
+    def finish_all(self, request: Request, reason: str, keep_tails: bool = True) -> None:
+        """Ends a request in any state, with all its sequences. keep_tails: their computed KV is sound."""
         for sequence in reversed(request.active + request.pending):
             sequence.finish_reason = reason
+            if keep_tails:
+                self.manager.keep_tail(sequence)
             self.manager.release(sequence)
         request.active = []
         request.pending = []

@@ -16,27 +16,39 @@ class TokenLogprob(NamedTuple):
     top_logprobs: list[float]
 
 
+class BeamScore(NamedTuple):
+    """What a finished beam was ranked by."""
+
+    total: float
+    """Sum of its tokens' logprobs, penalties included"""
+    score: float
+    """total / length ** length_penalty"""
+
+
 @dataclass(slots=True)
 class SequenceUpdate:
-    """One new token of one sequence, or the end of a sequence without one."""
+    """One new token of one sequence, or the end of a sequence without one. Beams come whole, when all is known."""
 
     request_id: str
     index: int
     """Which sequence of the request, from 0"""
     token_id: int
-    """-1 where the sequence ended without a token (finish_reason "error")"""
+    """-1 where the sequence ended without a token: finish_reason "error", or fewer beams than were asked for"""
     logprobs: TokenLogprob | None
     """Where the request asked for logprobs"""
     finish_reason: str | None
     """None while it runs; "stop", "length" or "error\""""
-    stop_reason: int | None
-    """The stop token id that ended it; None for an end-of-sequence token"""
+    stop_reason: int | str | None
+    """The stop token id that ended it, or the stop string, which only beams know here; None for an end-of-sequence
+    token"""
     num_cached_tokens: int
     """Prompt tokens that came from the prefix cache"""
     prompt_logprobs: list[TokenLogprob | None] | None = None
     """With a request's first token, where asked for: one entry per prompt token, the first one None"""
     error: str | None = None
     """What went wrong, where finish_reason is "error\""""
+    beam: BeamScore | None = None
+    """With the last token of a beam"""
 
 
 def token_logprob(logprob: float, top: Any | None) -> TokenLogprob:

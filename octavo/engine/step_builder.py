@@ -36,6 +36,10 @@ class BuiltStep:
     forking: list[Request]
     """New requests whose siblings sample from their leader's row and fork"""
     prompt_rows: list[PromptRows]
+    beams: list[Sequence]
+    """Beams that choose their next tokens; those of a request come together"""
+    beam_rows: list[int]
+    """The logits row of each"""
 
 
 class StepBuilder:
@@ -66,7 +70,7 @@ class StepBuilder:
             logits_rows=np.arange(count, dtype=np.int32),
             copies=self._copies(),
         )
-        return BuiltStep(step, sequences, None, [], [])
+        return BuiltStep(step, sequences, None, [], [], [], [])
 
     def _build_mixed(self, plan: StepPlan, starts: list[int]) -> BuiltStep:
         """Any chunks."""
@@ -89,7 +93,15 @@ class StepBuilder:
             logits_rows=np.array(built.rows, np.int32),
             copies=self._copies(),
         )
-        return BuiltStep(step, built.sampled, built.sample_rows, built.forking, built.prompt_rows)
+        return BuiltStep(
+            step,
+            built.sampled,
+            built.sample_rows,
+            built.forking,
+            built.prompt_rows,
+            built.beams,
+            built.beam_rows,
+        )
 
     def _copies(self) -> Int32Array:
         return np.array(self._manager.take_copies(), np.int32).reshape(-1, 2)
@@ -102,6 +114,8 @@ class _WantedRows:
         self.sample_rows: list[int] = []
         self.forking: list[Request] = []
         self.prompt_rows: list[PromptRows] = []
+        self.beams: list[Sequence] = []
+        self.beam_rows: list[int] = []
 
     def add_prompt(self, request: Request, first_position: int, end: int, first_row: int) -> None:
         """Rows of positions [first_position, end) score the tokens after them, but for those that are
@@ -113,6 +127,12 @@ class _WantedRows:
         if begin < stop:
             self.prompt_rows.append(PromptRows(request, len(self.rows), begin + 1, stop - begin))
             self.rows += range(first_row + begin - first_position, first_row + stop - first_position)
+
+    def add_beam(self, sequence: Sequence, row: int) -> None:
+        """A beam's last row."""
+        self.beams.append(sequence)
+        self.beam_rows.append(len(self.rows))
+        self.rows.append(row)
 
     def add_sampled(self, sequence: Sequence, row: int) -> None:
         """A sequence's last row; a new request's siblings sample from it too."""
@@ -133,7 +153,11 @@ def _wanted_rows(plan: StepPlan, starts: list[int]) -> _WantedRows:
         end = start + count
         if sequence.request.scores_prompt:
             wanted.add_prompt(sequence.request, start, end, row)
-        if end == len(sequence.token_ids):
+        if end < len(sequence.token_ids):
+            pass
+        elif sequence.request.beam_search is not None:
+            wanted.add_beam(sequence, row + count - 1)
+        else:
             wanted.add_sampled(sequence, row + count - 1)
         row += count
     return wanted

@@ -54,6 +54,17 @@ def context_length(config: ModelConfig) -> int:
     return config.max_position_embeddings
 
 
+def longest_context(config: ModelConfig) -> int:
+    """The longest context that a user may ask for: dynamic rope stretches its table up to its factor, on demand.
+
+    Without being asked for, it serves the length that it was made for, with the plain table.
+    """
+    scaling = config.rope_scaling or {}
+    if scaling.get("rope_type") == "dynamic":
+        return max(context_length(config), int(config.max_position_embeddings * scaling["factor"]))
+    return context_length(config)
+
+
 def model_rope(config: ModelConfig, max_model_len: int) -> Rope:
     """The rotary table of rope_theta and rope_scaling."""
     return make_rope(

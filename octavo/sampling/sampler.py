@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.sampling.logprobs import LogprobArrays, SampledTokens, TopLogprobs
-from octavo.sampling.reference_sampler import ReferenceSampler
+from octavo.sampling.reference_sampler import ReferenceSampler, clean, edited, log_softmax
 from octavo.sampling.sampling_state import SamplingState
 
 FloatArray = npt.NDArray[np.float32]
@@ -94,6 +94,22 @@ class Sampler:
         self._implementation.score(logits, token_ids, arrays)
         return SampledTokens(token_ids, arrays.logprobs, [arrays.row(i, top) for i in range(len(token_ids))])
 
+    def continuations(self, logits: FloatArray, states: list[SamplingState], top: int) -> tuple[IdArray, FloatArray]:
+        """The `top` likeliest next tokens of each row and their logprobs, [L, top], descending, equal ones by id.
+
+        For beam search: steps 2 to 5 of octavo.sampling act on logprobs instead of logits, and nothing is normalised
+        again. Only logprobs above LOGPROB_FLOOR are those of possible tokens. The logits stay as they are.
+        """
+        self._check_shape(logits, len(states))
+        top = min(top, self.vocab_size)
+        arrays = LogprobArrays.empty(len(states), top)
+        self._implementation.score(logits, np.zeros(len(states), np.int32), arrays)
+        for index, state in enumerate(states):
+            if state.changes_logits:
+                values = edited(log_softmax(clean(logits[index])), state)
+                arrays.top_ids[index], arrays.top_logprobs[index] = _likeliest(values, top)
+        return arrays.top_ids, arrays.top_logprobs
+
     def _check_shape(self, logits: FloatArray, num_rows: int) -> None:
         if logits.shape != (num_rows, self.vocab_size) or logits.dtype != np.float32:
             raise ValueError(f"logits are {logits.dtype} {logits.shape}, must be float32 {(num_rows, self.vocab_size)}")
@@ -133,6 +149,15 @@ class _NativeSampler:
             arrays.top_ids,
             arrays.top_logprobs,
         )
+
+
+def _likeliest(values: FloatArray, top: int) -> tuple[IdArray, FloatArray]:
+    """The `top` largest values with their places, descending, equal ones by place; without sorting them all."""
+    least = np.partition(values, -top)[-top]
+    above = np.flatnonzero(values > least)
+    ids = np.concatenate((above, np.flatnonzero(values == least)[: top - len(above)]))
+    ids = ids[np.lexsort((ids, -values[ids]))]
+    return ids.astype(np.int32), values[ids]
 
 
 def _load_native(required: bool) -> Any:

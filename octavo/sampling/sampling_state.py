@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,8 @@ class SamplingState:
         sequence_index: int = 0,
         eos_token_ids: Sequence[int] = (),
     ) -> None:
-        """seed: any integer, of which 64 bits count; sequence_index: 0 to n - 1, which answer of the
-        request it is."""
+        """params: also BeamSearchParams, for Sampler.continuations; seed: any integer, of which 64 bits count;
+        sequence_index: 0 to n - 1, which answer of the request it is."""
         self.params = params
         self.seed = seed & _MASK64
         self.sequence_index = sequence_index
@@ -66,6 +66,26 @@ class SamplingState:
             self.counts[token_id] = self.counts.get(token_id, 0) + 1
         if self._native is not None:
             self._native.append(token_id)
+
+    def fork(self) -> Self:
+        """A state of its own for a sequence that goes on from here."""
+        child = type(self).__new__(type(self))
+        child.params, child.seed, child.sequence_index = self.params, self.seed, self.sequence_index
+        child.output_len, child.end_ids = self.output_len, self.end_ids
+        child.counts = None if self.counts is None else self.counts.copy()
+        child._allowed_mask, child._native = self._allowed_mask, None
+        return child
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether the next token depends on anything but the model's own distribution and randomness."""
+        params = self.params
+        return bool(
+            self.counts is not None
+            or self._allowed_mask is not None
+            or params.logit_bias
+            or self.output_len < params.min_tokens
+        )
 
     @property
     def allowed_mask(self) -> npt.NDArray[np.uint32] | None:

@@ -3,7 +3,7 @@ are a hash of all (position, token) pairs that a token reads back through the bl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -144,6 +144,9 @@ class FakeState:
         if self.output_len == self.fail_at:
             raise RuntimeError("this state fails")
 
+    def fork(self) -> FakeState:
+        return replace(self)
+
 
 @dataclass
 class FakeSampler:
@@ -168,6 +171,12 @@ class FakeSampler:
         tokens = np.argmax(raw + noise * noisy[:, None] / np.float32(1 << 24), axis=1)
         return self._rows(raw, tokens.astype(np.int32), 1)
 
+    def continuations(self, logits, states, top):
+        """Logits less 1 for logprobs."""
+        assert len(logits) == len(states)
+        ids = np.argsort(-logits, axis=1, kind="stable")[:, :top].astype(np.int32)
+        return ids, np.take_along_axis(logits, ids, 1) - np.float32(1)
+
     def score(self, logits, token_ids, top):
         raw = logits.copy()
         logits[:] = np.nan
@@ -176,9 +185,11 @@ class FakeSampler:
     def _rows(self, raw, tokens, top):
         chosen = raw[np.arange(len(raw)), tokens]
         tops = [
-            SimpleNamespace(ids=[int(np.argmax(row))], logprobs=[float(row.max())], rank=int((row > value).sum()) + 1)
-            if top
-            else None
+            SimpleNamespace(
+                ids=[int(np.argmax(row))][:top],
+                logprobs=[float(row.max())][:top],
+                rank=int((row > value).sum()) + 1,
+            )
             for row, value in zip(raw, chosen, strict=True)
         ]
         return SimpleNamespace(token_ids=tokens, logprobs=chosen, tops=tops)

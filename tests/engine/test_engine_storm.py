@@ -21,13 +21,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from octavo.beam_search_params import BeamSearchParams
+from octavo.engine.request import Request
+
 KINDS = st.fixed_dictionaries(
     {
+        "beam_width": st.sampled_from([0, 0, 0, 2, 3]),
         "family": st.integers(0, 2),
         "length": st.integers(1, 30),
         "n": st.sampled_from([1, 1, 1, 2, 3]),
         "max_tokens": st.integers(1, 15),
-        "prompt_logprobs": st.sampled_from([None, None, None, 1]),
+        "prompt_logprobs": st.sampled_from([None, None, 0, 1]),
         "cache_salt": st.sampled_from([None, None, "salt"]),
     }
 )
@@ -35,7 +39,7 @@ KINDS = st.fixed_dictionaries(
 
 class EngineMachine(RuleBasedStateMachine):
     """Adds, steps, aborts, preempts and finishes. After every rule the invariants hold, and at the end each
-    request that was left alone has the answer that it has alone. Forks come with n > 1."""
+    request that was left alone has the answer that it has alone. Forks come with n > 1 and with beams."""
 
     @initialize(
         windows=st.sampled_from([(None,), (None, 6), (4,), (None, 3, 9)]),
@@ -63,6 +67,10 @@ class EngineMachine(RuleBasedStateMachine):
     def make(self, name, kind):
         kind = dict(kind)
         tokens = prompt(kind.pop("family"), 30)[: kind.pop("length")]
+        width = kind.pop("beam_width")
+        if width:
+            params = BeamSearchParams(width, kind["max_tokens"], stop_token_ids=[10, 20, 30, 40], ignore_eos=True)
+            return Request(name, tokens, params, kind["cache_salt"])
         return request(name, tokens, seed=kind["max_tokens"], **kind)
 
     @rule(kind=KINDS)
@@ -98,6 +106,9 @@ class EngineMachine(RuleBasedStateMachine):
     def finish_one(self, data):
         sequences = [s for r in self.unfinished() for s in r.active + r.pending]
         sequence = data.draw(st.sampled_from(sequences))
+        if sequence.request.beam_search is not None:
+            assert not self.engine.finish(sequence.request.request_id, 0, "stop"), "beams end among themselves"
+            return
         assert self.engine.finish(sequence.request.request_id, sequence.index, "stop")
         self.disturbed.add(sequence.request.request_id)
         check_invariants(self.engine)

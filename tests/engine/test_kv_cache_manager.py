@@ -34,17 +34,81 @@ def compute(manager, seq, end=None):
     manager.seal(seq)
 
 
-def test_a_hit_is_whole_computed_blocks_and_leaves_one_token():
-    """F28, F32"""
+def test_a_hit_is_computed_and_leaves_one_token():
+    """F28, F32: whole blocks, then the beginning of one more."""
     manager = make()
     first = start(manager, range(13))
     assert manager.reserve(first, 12)
     assert manager.match(sequence(range(13)), 99).num_tokens == 0, "mapped, but not computed"
     compute(manager, first, 12)
-    for length, expected in [(12, 8), (13, 12), (8, 4), (4, 0), (5, 4), (40, 12)]:
+    for length, expected, whole in [
+        (12, 11, 8),
+        (13, 12, 12),
+        (8, 7, 4),
+        (4, 3, 0),
+        (5, 4, 4),
+        (40, 12, 12),
+        (1, 0, 0),
+    ]:
         assert manager.match(sequence(range(length)), 99).num_tokens == expected
+        assert manager.match(sequence(range(length)), 99, whole_blocks=True).num_tokens == whole
     assert manager.match(sequence(range(13)), 8).num_tokens == 8
+    assert manager.match(sequence(range(13)), 7).num_tokens == 7
     assert manager.match(sequence([0, 1, 2, 3, 9, 9, 9, 9, 8, 9, 10, 11, 12]), 99).num_tokens == 4
+    assert manager.match(sequence([0, 1, 2, 3, 4, 5, 9, 9, 8, 9, 10, 11, 12]), 99).num_tokens == 6
+
+
+def test_a_partial_hit_is_copied_before_it_is_written_even_if_nobody_else_refers_to_it():
+    for running in (True, False):
+        manager = make()
+        first = start(manager, range(13))
+        compute(manager, first, 12)
+        old = first.tables[0].blocks.copy()
+        if not running:
+            manager.release(first)
+        second = start(manager, [0, 1, 2, 3, 4, 5, 9, 9, 9])
+        assert second.num_computed_tokens == 6 and second.num_sealed == 1 and second.tables[0].blocks == old[:2]
+        assert manager.reserve(second, 8)
+        ((source, destination),) = manager.take_copies()
+        assert source == old[1] and second.tables[0].blocks == [old[0], destination] and destination not in old
+        second.num_computed_tokens = 8
+        manager.seal(second)
+        assert manager.match(sequence(range(13)), 99).num_tokens == 12, "the source is as it was"
+        manager.release(second)
+
+
+def test_the_tail_of_a_sequence_that_ends_is_found_as_far_as_it_was_computed():
+    manager = make()
+    seq = start(manager, range(12))
+    compute(manager, seq, 10)
+    manager.keep_tail(seq)
+    manager.release(seq)
+    assert manager.pool.num_cached == 3
+    for length, expected in [(10, 9), (11, 10), (12, 10)]:
+        assert manager.match(sequence(range(length)), 99).num_tokens == expected
+    again = start(manager, range(12))
+    manager.keep_tail(again)
+    manager.release(again)
+    assert manager.pool.num_cached == 3, "the same tail is kept once"
+    manager.pool.allocate()
+    assert manager.pool.num_free == 28
+    manager.pool.evict_all()
+    assert manager.prefix_cache.num_nodes == manager.prefix_cache.num_roots == 0
+
+
+def test_a_tail_that_others_share_or_that_a_copy_will_fill_is_not_kept():
+    manager = make()
+    parent = start(manager, range(11))
+    compute(manager, parent, 10)
+    child = sequence(range(11), 1, parent.request)
+    manager.fork(parent, child, 10)
+    manager.keep_tail(parent)
+    assert manager.reserve(parent, 11) and manager.copies
+    manager.keep_tail(parent)
+    assert len(manager.prefix_cache) == 2
+    manager.take_copies()
+    manager.keep_tail(parent)
+    assert len(manager.prefix_cache) == 3
 
 
 def test_released_blocks_are_hit_until_evicted_tail_first():
@@ -143,14 +207,14 @@ def test_a_hit_needs_of_a_windowed_group_only_what_the_next_token_sees():
     manager.release(seq)
     hit = manager.match(sequence(range(41)), 99)
     assert hit.num_tokens == 40 and hit.tables[1][:9] == [-1] * 9 and hit.tables[1][9] >= 0
-    assert manager.match(sequence(range(30)), 99).num_tokens == 28
+    assert manager.match(sequence(range(30)), 99).num_tokens == 29
     # The windowed group loses the block that 28 tokens need, and all that was released before it.
     cache, pool = manager.prefix_cache, manager.pool
     block = next(b for b, (node, group) in cache.registered().items() if group == 1 and node.tokens == (24, 25, 26, 27))
     while block not in pool.snapshot()[0] and pool.is_kept(block):
         pool._evict()
     for length, expected in [(29, 0), (41, 40)]:
-        assert manager.match(sequence(range(length)), 99).num_tokens == expected
+        assert manager.match(sequence(range(length)), 99, whole_blocks=True).num_tokens == expected
 
 
 def test_windowed_layers_alone_keep_their_chain():

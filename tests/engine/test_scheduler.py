@@ -1,6 +1,8 @@
 import pytest
 from engine_fakes import VOCAB, FakeExecutor, check_invariants, collect, make_engine, prompt, request, run
 
+from octavo.engine.prefix_cache import common_length
+
 
 def test_what_can_never_fit_is_refused_at_once_and_the_next_one_served():
     """F29"""
@@ -29,7 +31,7 @@ def test_without_max_tokens_a_sequence_ends_where_model_or_pool_ends():
     assert len(run(engine, [request("a", prompt(0, 100), max_tokens=50)])["a"].tokens[0]) == 20, "clamped"
 
 
-def test_a_prompt_of_whole_blocks_that_is_all_cached_computes_one_block():
+def test_a_prompt_of_whole_blocks_that_is_all_cached_computes_one_token():
     """F28: k = 1 to 4 blocks, twice; the output and the hit count are right."""
     for blocks in range(1, 5):
         engine = make_engine()
@@ -38,9 +40,38 @@ def test_a_prompt_of_whole_blocks_that_is_all_cached_computes_one_block():
         computed = engine.stats().computed_tokens
         second = run(engine, [request("a", tokens)])["a"]
         assert second.tokens == first.tokens and second.logprobs == first.logprobs
-        assert second.num_cached == 4 * (blocks - 1)
-        assert engine.stats().computed_tokens - computed == 4 + 15
-        assert engine.stats().prefix_hit_tokens == 4 * (blocks - 1)
+        assert second.num_cached == 4 * blocks - 1
+        assert engine.stats().computed_tokens - computed == 1 + 15
+        assert engine.stats().prefix_hit_tokens == 4 * blocks - 1
+
+
+def test_a_prompt_that_departs_inside_a_cached_block_starts_there():
+    for departs in range(1, 24):
+        engine = make_engine(block_size=8)
+        tokens = prompt(0, 24)
+        run(engine, [request("a", tokens, max_tokens=3)])
+        other = [*tokens[:departs], tokens[departs] ^ 1, *prompt(1, 5)]
+        expected = run(make_engine(enable_prefix_caching=False), [request("b", other)])["b"]
+        got = run(engine, [request("b", other)])["b"]
+        assert got.tokens == expected.tokens and got.num_cached == departs
+
+
+def test_an_answer_goes_on_from_its_last_token():
+    """The next turn of a chat: all but the newest token of the answer is there."""
+    engine = make_engine(block_size=16)
+    first = run(engine, [request("a", prompt(0, 9), max_tokens=11)])["a"]
+    turn = prompt(0, 9) + first.tokens[0] + prompt(1, 6)
+    expected = run(make_engine(enable_prefix_caching=False), [request("b", turn)])["b"]
+    second = run(engine, [request("b", turn)])["b"]
+    assert second.tokens == expected.tokens and second.num_cached == 19
+
+
+def test_a_partial_hit_that_leaves_no_room_for_its_copy_is_given_up():
+    engine = make_engine(num_blocks=5, block_size=4)
+    tokens = prompt(0, 20)
+    first = run(engine, [request("a", tokens, max_tokens=1)])["a"]
+    again = run(engine, [request("a", tokens, max_tokens=1)])["a"]
+    assert again.tokens == first.tokens and again.num_cached == 16
 
 
 def test_output_is_cached_too():
@@ -235,7 +266,7 @@ def test_namespaces_never_share():
     for i, variant in enumerate(variants):
         assert run(engine, [request(str(i), tokens, **variant)])[str(i)].num_cached == 0
     for i, variant in enumerate(variants):
-        assert run(engine, [request(str(i), tokens, **variant)])[str(i)].num_cached == 16
+        assert run(engine, [request(str(i), tokens, **variant)])[str(i)].num_cached == 19
 
 
 def test_a_4_bit_hash_gives_misses_and_never_wrong_kv():
@@ -246,7 +277,8 @@ def test_a_4_bit_hash_gives_misses_and_never_wrong_kv():
         tokens = prompt(i % 7, 12) + prompt(i, 6)
         got = run(engine, [request("a", tokens, max_tokens=4)])["a"]
         assert got.tokens == run(plain, [request("a", tokens, max_tokens=4)])["a"].tokens
-        assert got.num_cached == (0 if i < 7 else 12)
+        shared = max((common_length(tokens, prompt(j % 7, 12) + prompt(j, 6)) for j in range(i)), default=0)
+        assert got.num_cached == shared and (shared >= 12) == (i >= 7)
 
 
 def test_token_ids_outside_the_vocabulary_are_refused():

@@ -42,6 +42,15 @@ def test_divergence_of_a_disturbed_model(measure_kl):
     assert different.same_top.all()
 
 
+def test_divergence_equals_its_definition_in_float64(measure_kl):
+    expected, actual = np.random.default_rng(1).standard_normal((2, 5, 1000)).astype(np.float32) * 4
+    p, q = (np.exp(x.astype(np.float64)) for x in (expected, actual))
+    p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+    definition = (p * np.log(p / q)).sum(-1)
+    np.testing.assert_allclose(measure_kl.divergence(expected, actual), definition, atol=1e-6)
+    np.testing.assert_array_equal(measure_kl.divergence(expected, expected.copy()), np.zeros(5))
+
+
 def test_unknown_executor_is_refused(measure_kl):
     program = build_program(small_config())
     with pytest.raises(ValueError, match="executor is 'torch'"):

@@ -1,4 +1,8 @@
-"""Packing of file tensors: against golden values of every GGUF kind (data/gguf_blocks.npz, by the gguf package)."""
+"""Packing of file tensors.
+
+The golden values of every GGUF kind in data/gguf_blocks.npz were made from random blocks
+with the gguf package.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +81,8 @@ def test_row_order_picks_the_rows_of_the_file(fmt: str, team: _native.ThreadTeam
 
 def test_weights_may_share_an_arena(team: _native.ThreadTeam) -> None:
     arena = _native.WeightArena()
-    weights = [_native.PackedWeight.pack("w8", "Q8_0", GOLDEN["Q8_0_raw"], N, K, team, arena=arena) for _ in range(3)]
+    raw = GOLDEN["Q8_0_raw"]
+    weights = [_native.PackedWeight.pack("w8", "Q8_0", raw, N, K, team, arena=arena) for _ in range(3)]
     reserved = arena.reserved_bytes
     del arena
     assert reserved >= sum(weight.nbytes for weight in weights)

@@ -16,36 +16,38 @@ _INTERVAL = 0.1
 
 
 class Progress:
-    """Counts what is done, and shows it where standard error is a terminal."""
+    """Counts requests, and shows them where it is asked to and standard error is a terminal."""
 
-    def __init__(self, llm: LLM) -> None:
+    def __init__(self, llm: LLM, total: int | None = None, shown: bool = True) -> None:
+        """`total`: how many requests there will be, where that is known."""
         self.requests = 0
-        self.tokens = 0
         self._llm = llm
         self._bar: Any = None
-        self._started = time.perf_counter()
-        self._shown = 0.0
-        if sys.stderr.isatty():
+        if shown and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(unit=" req", desc="generate", dynamic_ncols=True)
+            self._bar = tqdm(total=total, unit=" req", desc="generate", dynamic_ncols=True)
+            self._started = time.perf_counter()
+            self._shown = 0.0
+            self._tokens_before = llm.stats().generated_tokens
 
-    def finished(self, tokens: int) -> None:
-        """One more request is written."""
+    def finished(self) -> None:
+        """One more request is done."""
         self.requests += 1
-        self.tokens += tokens
         if self._bar is not None:
             self._bar.update()
 
     def update(self) -> None:
         """After a step."""
+        if self._bar is None:
+            return
         now = time.perf_counter()
-        if self._bar is None or now - self._shown < _INTERVAL:
+        if now - self._shown < _INTERVAL:
             return
         self._shown = now
         stats = self._llm.stats()
         used = stats.referenced_blocks * self._llm.loaded.block_bytes
-        rate = stats.generated_tokens / (now - self._started)
+        rate = (stats.generated_tokens - self._tokens_before) / max(now - self._started, 1e-9)
         self._bar.set_postfix_str(
             f"{rate:.0f} tok/s, KV {format_bytes(used)} of {format_bytes(self._llm.loaded.kv_cache_bytes)}, "
             f"running {stats.running}, waiting {stats.waiting}"

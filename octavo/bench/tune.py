@@ -1,0 +1,187 @@
+"""Which block size suits a model on this machine: attention speed, memory waste and prefix reuse, side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.bench.lengths import ALPACA, SHAREGPT, Lengths
+from octavo.bench.null_model import VOCAB_SIZE, null_engine
+from octavo.engine.request import Request
+from octavo.engine.step import Step
+from octavo.sampling_params import SamplingParams
+from octavo.tuning import Tuning
+
+if TYPE_CHECKING:
+    from octavo.loading import LoadedModel
+
+BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
+TOLERANCE = 0.05
+"""Attention may take this much longer than with the fastest size, for the sake of memory"""
+ROUNDS = 3
+"""Through all sizes, so that a slow moment of the machine does not hit one of them alone"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`seqs` sequences of `context` tokens, of which the last `new` are computed in the step."""
+
+    name: str
+    seqs: int
+    context: int
+    new: int
+
+
+CASES = (
+    Case("decode_8x512_s", 8, 512, 1),
+    Case("decode_1x2048_s", 1, 2048, 1),
+    Case("prefill_256_s", 1, 256, 256),
+)
+
+
+def measure_block_sizes(
+    loaded: LoadedModel,
+    block_sizes: Sequence[int] = BLOCK_SIZES,
+    repeats: int = 5,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """One row a block size. Its times are of attention alone, over all layers of a step: the least of `repeats` in
+    each of ROUNDS rounds.
+
+    The executor's KV memory is replaced: the model is of no use afterwards. Raises ValueError where the executor does
+    not tell the time of attention, or where the model's context is too short.
+    """
+    if not hasattr(loaded.executor, "take_profile"):
+        raise ValueError("executor='reference': block sizes matter to the native executor only")
+    cases = [case for case in CASES if case.context <= loaded.program.max_model_len]
+    if not cases:
+        raise ValueError(f"max_model_len={loaded.program.max_model_len}: at least 256 tokens are needed to tune")
+    least: dict[tuple[int, str], float] = {}
+    for number in range(ROUNDS):
+        for size in block_sizes:
+            say(f"blocks of {size}, round {number + 1} of {ROUNDS}")
+            for case in cases:
+                seconds = _attention_seconds(loaded, case, size, repeats)
+                least[size, case.name] = min(seconds, least.get((size, case.name), seconds))
+    rows = []
+    for size in block_sizes:
+        times = {case.name: least[size, case.name] for case in cases}
+        rows.append(
+            {
+                "block_size": size,
+                **times,
+                "sharegpt_waste_share": wasted_share(size, _lengths_in_flight(SHAREGPT.sample(2000, 0))),
+                "alpaca_waste_share": wasted_share(size, _lengths_in_flight(ALPACA.sample(2000, 0))),
+                "lost_tokens_per_hit": lost_tokens(size),
+            }
+        )
+    return rows
+
+
+def recommend(rows: Sequence[dict[str, Any]]) -> Tuning:
+    """The smallest size whose attention is within TOLERANCE of the fastest: smaller blocks waste less memory and
+    find longer prefixes. Attention counts as the mean over the cases of a size's time over the least one."""
+    names = [name for name in rows[0] if name.endswith("_s")]
+    least = {name: min(row[name] for row in rows) for name in names}
+    slowness = {row["block_size"]: float(np.mean([row[name] / least[name] for name in names])) for row in rows}
+    fastest = min(slowness, key=slowness.__getitem__)
+    size = min(size for size, value in slowness.items() if value <= slowness[fastest] * (1 + TOLERANCE))
+    row = next(row for row in rows if row["block_size"] == size)
+    against = slowness[size] / slowness[fastest] - 1
+    pace = (
+        "attention is fastest" if size == fastest else f"attention is within {against:.1%} of the fastest ({fastest})"
+    )
+    smaller = [each for each in slowness if each < size]
+    cost = f"; {smaller[-1]} takes {slowness[smaller[-1]] / slowness[size] - 1:.0%} longer" if smaller else ""
+    reason = (
+        f"{pace}{cost}; tails waste {row['sharegpt_waste_share']:.1%} of memory on lengths like ShareGPT's, "
+        f"{row['alpaca_waste_share']:.1%} on Alpaca's; a prefix hit loses {row['lost_tokens_per_hit']:.1f} tokens"
+    )
+    return Tuning(size, reason)
+
+
+def wasted_share(block_size: int, lengths: Lengths) -> float:
+    """Slots of blocks that hold no token, for sequences of these lengths."""
+    held = int((-(-lengths // block_size)).sum()) * block_size
+    return 1 - int(lengths.sum()) / held
+
+
+def lost_tokens(block_size: int, requests: int = 64) -> float:
+    """Tokens per hit that are in the cache and are computed again all the same: a mean over requests that depart from
+    a cached prompt at any place, by the engine's own prefix cache."""
+    rng = np.random.default_rng(0)
+    engine = null_engine(-(-4096 // block_size), block_size, 2048)
+    params = SamplingParams(max_tokens=1, ignore_eos=True)
+    prompt: list[int] = rng.integers(1, VOCAB_SIZE - requests, 1024).tolist()
+    engine.add_request(Request("first", prompt, params))
+    engine.step()
+    lost = []
+    for number in range(requests):
+        common = int(rng.integers(512, 1024))
+        # The token after the common part is one that no other prompt has.
+        engine.add_request(Request(str(number), [*prompt[:common], VOCAB_SIZE - 1 - number, 1], params))
+        (update,) = engine.step()
+        lost.append(common - update.num_cached_tokens)
+    return float(np.mean(lost))
+
+
+def _lengths_in_flight(trace: Any) -> Lengths:
+    """A length for each request at a moment of its life that is chosen by time: long outputs are seen more often."""
+    rng = np.random.default_rng(1)
+    seen = rng.choice(len(trace), 20_000, p=trace.outputs / trace.outputs.sum())
+    lengths: Lengths = trace.prompts[seen] + (rng.random(len(seen)) * trace.outputs[seen]).astype(np.int64)
+    return lengths
+
+
+def _attention_seconds(loaded: LoadedModel, case: Case, block_size: int, repeats: int) -> float:
+    executor: Any = loaded.executor
+    groups = len(loaded.program.kv_groups)
+    blocks = -(-case.context // block_size)
+    executor.reserve_kv(case.seqs * blocks * groups, block_size)
+    ids = np.random.default_rng(0).permutation(case.seqs * blocks * groups).astype(np.int32)
+    tables = tuple(np.ascontiguousarray(part) for part in ids.reshape(groups, case.seqs, blocks))
+    executor.execute(_step(tables, case, 0, min(case.context, 64)))
+    step = _step(tables, case, case.context - case.new, case.new)
+    best = float("inf")
+    deadline = time.perf_counter() + 2.0
+    for number in range(repeats + 1):
+        executor.take_profile()
+        executor.execute(step)
+        if number:
+            best = min(best, executor.take_profile()["attention"])
+        if number and time.perf_counter() > deadline:
+            break
+    return best
+
+
+def _step(tables: tuple[npt.NDArray[np.int32], ...], case: Case, first: int, count: int) -> Step:
+    """`count` tokens of each sequence from position `first`; what was never written reads as zeros."""
+    positions = np.tile(np.arange(first, first + count, dtype=np.int32), case.seqs)
+    return Step(
+        token_ids=np.arange(len(positions), dtype=np.int32) % 1000,
+        positions=positions,
+        query_start_loc=np.arange(case.seqs + 1, dtype=np.int32) * np.int32(count),
+        seq_lens=np.full(case.seqs, first + count, np.int32),
+        block_tables=tables,
+        logits_rows=np.array([0], np.int32),
+        copies=np.empty((0, 2), np.int32),
+    )
+
+
+def report(loaded: LoadedModel, rows: Sequence[dict[str, Any]], tuning: Tuning) -> dict[str, Any]:
+    """The measurement as one object."""
+    from octavo.bench.machine import machine_facts
+
+    return {
+        "benchmark": "tune",
+        "model": loaded.options.model,
+        "threads": loaded.threads,
+        "rows": list(rows),
+        "recommendation": asdict(tuning),
+        "machine": machine_facts(),
+    }

@@ -1,0 +1,122 @@
+"""`octavo bench memory`: what paging and sharing save against contiguous memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.config import EngineOptions
+
+if TYPE_CHECKING:
+    from octavo.llm import LLM
+
+PARTS = ("simulation", "engine", "sharing")
+
+Say = Callable[[str], None]
+
+
+@click.command(short_help="Paged against contiguous memory, and sharing.")
+@click.argument("model", default="smollm2")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the machine's facts.")
+@click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, help="May be repeated. Default: all of them.")
+@click.option("--requests", type=click.IntRange(min=1), default=120, show_default=True, help="Of part engine.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0.01, max=1),
+    default=0.25,
+    show_default=True,
+    help="Of part engine: lengths and memory times this, so that it ends soon.",
+)
+@click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Write SVG plots to this directory.")
+@engine_options
+def memory(
+    model: str,
+    as_json: bool,
+    parts: tuple[str, ...],
+    requests: int,
+    scale: float,
+    plots: Path | None,
+    **values: Any,
+) -> None:
+    """simulation: what KV memory holds under each allocator, on lengths like ShareGPT's and Alpaca's; no model.
+
+    engine: the same policies under the real engine and MODEL, in a fixed memory (here --block-size counts
+    after the scale: 8 is like 32 at a scale of 0.25).
+
+    sharing: blocks that parallel sampling and beam search share, and what a common system prompt saves.
+    """
+    options = make_engine_options(model, values)
+    report: dict[str, Any] = {}
+    with user_errors():
+        for part in parts or PARTS:
+            report |= _MEASURES[part](options, requests, scale)
+    if plots is not None:
+        from octavo.bench.memory_plots import write_plots
+
+        for path in write_plots(report, plots):
+            click.echo(f"wrote {path}", err=True)
+    _print(report, options, as_json)
+
+
+def _simulation(options: EngineOptions, requests: int, scale: float) -> dict[str, Any]:
+    from octavo.bench.memory_simulation import measure_simulation
+
+    _say("simulation")
+    return {"simulation": measure_simulation()}
+
+
+def _engine(options: EngineOptions, requests: int, scale: float) -> dict[str, Any]:
+    from octavo.bench.memory_engine import measure_engine
+
+    with _load(replace(options, enable_prefix_caching=False)) as llm:
+        return {"engine": measure_engine(llm.loaded, requests, scale, llm.loaded.engine.config.block_size, say=_say)}
+
+
+def _sharing(options: EngineOptions, requests: int, scale: float) -> dict[str, Any]:
+    from octavo.bench.memory_sharing import measure_beam_sharing, measure_sharing, measure_system_prompt
+
+    _say("parallel sampling")
+    sampling = measure_sharing()
+    prompt = measure_system_prompt(lambda caching: _load(replace(options, enable_prefix_caching=caching)), say=_say)
+    with _load(replace(options, block_size=16)) as llm:
+        beams = measure_beam_sharing(llm, say=_say)
+    return {"sharing": sampling, "beams": beams, "system prompt": prompt}
+
+
+_MEASURES: dict[str, Callable[[EngineOptions, int, float], dict[str, Any]]] = {
+    "simulation": _simulation,
+    "engine": _engine,
+    "sharing": _sharing,
+}
+
+
+def _load(options: EngineOptions) -> LLM:
+    from octavo.llm import LLM
+    from octavo.loading import load
+
+    return LLM.from_loaded(load(options))
+
+
+def _print(report: dict[str, Any], options: EngineOptions, as_json: bool) -> None:
+    if as_json:
+        from octavo.bench.machine import machine_facts
+
+        facts = {name: getattr(options, name) for name in EngineOptions.__dataclass_fields__}
+        click.echo(
+            json.dumps({"benchmark": "memory", **report, "options": facts, "machine": machine_facts()}, indent=2)
+        )
+        return
+    from octavo.bench.report import table
+
+    for name, rows in report.items():
+        click.echo(f"{name}\n{table(rows) or 'not in this version'}\n")
+
+
+def _say(text: str) -> None:
+    click.echo(f"measuring: {text}", err=True)
