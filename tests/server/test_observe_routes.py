@@ -187,7 +187,7 @@ def test_listeners_do_not_hold_the_shutdown_up(tmp_path_factory: pytest.TempPath
         events = read_events(response)
         next(events)
         server.server._context.drain()
-        server.server.should_exit = True
+        server.server.stop()
         assert list(events) == []
         server.thread.join(timeout=5)
         assert not server.thread.is_alive()

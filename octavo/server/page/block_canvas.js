@@ -140,7 +140,7 @@ export class BlockCanvas {
     this.fill(frame, x, y + size - line, size, line);
     this.fill(frame, x, y, line, size);
     this.fill(frame, x + size - line, y, line, size);
-    if (size < 12) return;
+    if (size < 16) return;
     const text = references > 99 ? "99+" : String(references);
     this.pen.font = `600 ${text.length > 2 ? 8 : Math.min(11, size - 5)}px system-ui, "DejaVu Sans", sans-serif`;
     this.pen.textAlign = "center";

@@ -151,7 +151,7 @@ export class Memory {
     const references = this.canvas.references[block];
     const filled = this.canvas.filled[block];
     if (references === 0) return `Block ${block}: ${filled ? "cached, kept for a prefix" : "free"}.`;
-    const owners = this.canvas.ownersOf(block).map((owner) => this.requests.get(owner)?.id ?? `request ${owner}`);
+    const owners = this.canvas.ownersOf(block).map((owner) => nameOf(owner, this.requests.get(owner)));
     const whose = owners.join(", ") || "nobody's request";
     const how = references > 1 ? `shared, ${references} references, by` : "owned by";
     return `Block ${block}: ${how} ${whose}; ${filled} of ${this.blockSize} slots filled.`;
@@ -208,11 +208,11 @@ export class Memory {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "pick";
-    button.title = "Show this request's blocks alone";
+    button.title = `${request.id}: show its blocks alone`;
     button.setAttribute("aria-pressed", "false");
     const swatch = document.createElement("canvas");
     swatch.width = swatch.height = 12;
-    button.append(swatch, request.id);
+    button.append(swatch, nameOf(request.number, request));
     button.addEventListener("click", () => {
       const mine = this.canvas.highlighted === request.number;
       this.canvas.highlight(mine ? null : request.number);
@@ -269,6 +269,12 @@ export class Memory {
     this.timeline.schedule();
     this.showTableSoon();
   }
+}
+
+// Short enough for a tip: the number in order of arrival, and the beginning of the id.
+function nameOf(owner, request) {
+  const id = request?.id ?? "";
+  return `#${owner} ${id.length > 12 ? `${id.slice(0, 8)}…` : id}`.trim();
 }
 
 function wideRow(text) {
