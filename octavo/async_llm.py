@@ -314,6 +314,7 @@ class _EngineThread:
         try:
             while self._handle_commands():
                 started = time.monotonic()
+                self._stepping = True
                 try:
                     updates = self._loaded.engine.step()
                 except Exception as error:

@@ -145,7 +145,7 @@ def test_cached_tokens_are_told(small: Running) -> None:
     prompt = "the same prompt of some blocks"
     small.complete(prompt=prompt, **GREEDY)
     usage = small.complete(prompt=prompt, **GREEDY).json()["usage"]
-    assert usage["prompt_tokens_details"]["cached_tokens"] == 24
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
     usage = small.complete(prompt=prompt, cache_salt="other", **GREEDY).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == 0
 
