@@ -100,7 +100,8 @@ def test_logprobs(small: Running) -> None:
 
 
 def test_token_limits_must_agree(small: Running) -> None:
-    assert small.chat("hi", max_tokens=3, max_completion_tokens=3, ignore_eos=True).json()["usage"]["completion_tokens"] == 3
+    agreed = small.chat("hi", max_tokens=3, max_completion_tokens=3, ignore_eos=True)
+    assert agreed.json()["usage"]["completion_tokens"] == 3
     assert small.chat("hi", max_tokens=3, max_completion_tokens=4).status_code == 400
 
 
