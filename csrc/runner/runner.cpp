@@ -56,6 +56,27 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       slots_(program_.num_groups()),
       plans_(program_.plans().size()) {
   if (!isa_supported(isa)) throw std::invalid_argument(std::string("this machine does not support ") + isa_name(isa));
+  const auto* first = program_.phases().empty() ? nullptr : std::get_if<RowPhase>(&program_.phases().front());
+  if (first == nullptr || !std::holds_alternative<EmbedRow>(first->ops.front()))
+    throw std::invalid_argument("a program must begin with embed");
+  reserve_linear_memory();
+}
+
+// A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
+// do not keep rows, all of them.
+void Runner::reserve_linear_memory() {
+  const int64_t rows = std::max(kCachedRows, kOwnedRows * team_.size());
+  for (int kind = 0; kind < kNumInputKinds; ++kind) {
+    const int64_t k = program_.longest_input(static_cast<InputKind>(kind));
+    for (int thread = 0; k > 0 && thread < team_.size(); ++thread)
+      prepared_[kind].emplace_back(prepared_bytes(static_cast<InputKind>(kind), rows, k));
+  }
+  int64_t scratch = 0;
+  for (const Phase& phase : program_.phases())
+    if (const auto* linear = std::get_if<LinearPhase>(&phase))
+      for (const LinearPart& part : linear->parts)
+        scratch = std::max(scratch, scratch_bytes(isa_, *part.weight, rows));
+  for (MappedMemory& memory : scratch_) memory = MappedMemory(scratch);
 }
 
 int64_t Runner::block_bytes(int block_size) const {
@@ -144,18 +165,6 @@ void Runner::resize(const StepView& step) {
   token_capacity_ = round_up(step.num_tokens, 64);
   for (size_t i = 0; i < buffers_.size(); ++i)
     buffers_[i] = MappedMemory(token_capacity_ * round_up(program_.buffer_widths()[i], kRowAlign) * sizeof(float));
-  for (int kind = 0; kind < kNumInputKinds; ++kind) {
-    const int64_t k = program_.longest_input(static_cast<InputKind>(kind));
-    prepared_[kind].resize(team_.size());
-    for (MappedMemory& memory : prepared_[kind])
-      if (k > 0) memory = MappedMemory(prepared_bytes(static_cast<InputKind>(kind), token_capacity_, k));
-  }
-  int64_t scratch = 0;
-  for (const Phase& phase : program_.phases())
-    if (const auto* linear = std::get_if<LinearPhase>(&phase))
-      for (const LinearPart& part : linear->parts)
-        scratch = std::max(scratch, scratch_bytes(isa_, *part.weight, token_capacity_));
-  for (MappedMemory& memory : scratch_) memory = MappedMemory(scratch);
 }
 
 void Runner::map_slots(const StepView& step) {

@@ -68,6 +68,7 @@ class Runner {
 
   void check(const StepView& step) const;
   void check_sequence(const StepView& step, int64_t seq) const;
+  void reserve_linear_memory();
   void resize(const StepView& step);
   void map_slots(const StepView& step);
   void build_plans(const StepView& step);
