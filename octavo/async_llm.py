@@ -225,7 +225,7 @@ class _EngineThread:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
-        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
+        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size, loaded.grammars)
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, _Stream] = {}
@@ -246,7 +246,8 @@ class _EngineThread:
         constraint: TokenConstraint | None,
     ) -> _Stream:
         """Queues a request for the engine; called on the reader's event loop."""
-        state = self._driver.new_state(request_id, prompt, params, constraint, incremental=True)
+        state = self._driver.new_state(request_id, prompt, params, incremental=True)
+        state.constraint = constraint
         stream = _Stream(state, asyncio.get_running_loop())
         with self._condition:
             if self._closing:

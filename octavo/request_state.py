@@ -121,15 +121,14 @@ class RequestState:
         prompt: TokenizedPrompt,
         params: Params,
         tokenizer: Tokenizer,
-        constraint: TokenConstraint | None = None,
         incremental: bool = False,
     ) -> None:
         self.request_id = request_id
         self.prompt = prompt
         self.params = params
         self.engine_params = params.for_engine()
-        self.constraint = constraint
-        """What limits its tokens"""
+        self.constraint: TokenConstraint | None = None
+        """What its structured_outputs were compiled to"""
         self.error: Exception | None = None
         """What ended this request and no other"""
         self.refused = False

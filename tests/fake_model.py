@@ -55,6 +55,10 @@ class FakeTokenizer:
     def __init__(self) -> None:
         self.decoded = 0
 
+    @property
+    def verbatim(self) -> FakeTokenizer:
+        return self
+
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         return list(text.encode())
 

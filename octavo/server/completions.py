@@ -178,5 +178,6 @@ class CompletionFormat:
             text, offsets = prompt_text_and_offsets(prompt.text, prompt.token_ids, self._tokenizer, skip)
             if logprobs is not None and output.prompt_logprobs is not None:
                 logprobs.add(prompt.token_ids, output.prompt_logprobs, offsets, self._spelling)
-        self._offsets[index] = TokenOffsets(self._tokenizer, skip, len(text))
+        verbatim = self._job.params.structured_outputs is not None
+        self._offsets[index] = TokenOffsets(self._tokenizer.verbatim if verbatim else self._tokenizer, skip, len(text))
         return text
