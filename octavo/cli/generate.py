@@ -42,9 +42,9 @@ def generate(model: str, source: IO[bytes], target: str, **values: Any) -> None:
     """Answer every line of a file, and write one result a line in the same order.
 
     A line is {"prompt": text or [ids]} or {"messages": [...]}, with sampling parameters beside it
-    (max_tokens, temperature, logprobs, ...) and an "id" of any kind that is copied. Sampling options of the
-    command hold where a line has none. A bad line becomes {"error": {"line", "message"}} in its place, and
-    the exit code is 1. Empty lines are left out.
+    (max_tokens, temperature, logprobs, structured_outputs, ...) and an "id" of any kind that is copied.
+    Sampling options of the command hold where a line has none. A bad line becomes {"error": {"line",
+    "message"}} in its place, and the exit code is 1. Empty lines are left out.
     """
     options = make_engine_options(model, values)
     defaults = given_sampling(values)

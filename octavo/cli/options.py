@@ -12,6 +12,7 @@ from octavo.config import DType, EngineOptions, ExecutorName, InstructionSet
 
 if TYPE_CHECKING:
     from octavo.sampling_params import SamplingParams
+    from octavo.structured_outputs import StructuredOutputsParams
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -84,7 +85,21 @@ _SAMPLING = (
     click.option("--seed", type=int, help="The same seed gives the same answer."),
     click.option("--stop", multiple=True, metavar="TEXT", help="Stop at this text; may be repeated."),
     click.option("--ignore-eos", is_flag=True, default=None, help="Go on after the end of sequence."),
+    click.option(
+        "--json-schema",
+        type=click.File(encoding="utf-8"),
+        metavar="FILE",
+        help="The answer is JSON of this schema; - is standard input.",
+    ),
+    click.option("--regex", metavar="TEXT", help="The answer matches this regular expression."),
+    click.option("--choice", multiple=True, metavar="TEXT", help="The answer is one of these; may be repeated."),
+    click.option(
+        "--grammar", type=click.File(encoding="utf-8"), metavar="FILE", help="The answer follows it, in Lark."
+    ),
 )
+
+_FORMS = {"json_schema": "json", "regex": "regex", "choice": "choice", "grammar": "grammar"}
+"""Option -> field of StructuredOutputsParams"""
 
 ENGINE_NAMES = (
     "dtype",
@@ -128,7 +143,20 @@ def given_sampling(values: dict[str, Any]) -> dict[str, Any]:
     given = {name: values[name] for name in names if values[name] is not None and values[name] != ()}
     if "stop" in given:
         given["stop"] = list(given["stop"])
+    form = {key: given.pop(name) for name, key in _FORMS.items() if name in given}
+    if form:
+        given["structured_outputs"] = _make_form(form)
     return given
+
+
+def _make_form(form: dict[str, Any]) -> StructuredOutputsParams:
+    from octavo.structured_outputs import StructuredOutputsParams
+
+    try:
+        texts = {key: value.read() if hasattr(value, "read") else value for key, value in form.items()}
+        return StructuredOutputsParams(**texts)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def make_sampling_params(**values: Any) -> SamplingParams:

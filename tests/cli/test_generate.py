@@ -55,6 +55,8 @@ BAD_LINES: list[tuple[Any, str]] = [
     ({}, 'one of the keys "prompt" and "messages"'),
     ({"prompt": "a", "messages": []}, 'one of the keys "prompt" and "messages"'),
     ({"prompt": "a", "maximum": 3}, "unknown key 'maximum'"),
+    ({"prompt": "a", "structured_outputs": {"regex": "(a"}}, "unclosed group"),
+    ({"prompt": "a", "structured_outputs": {"regexp": "a"}}, "structured_outputs.regexp: is not supported"),
     ({"prompt": ""}, "prompt: must not be empty"),
     ({"prompt": []}, "prompt: must not be empty"),
     ({"prompt": None}, "prompt: must be text or a list of token ids, not NoneType"),

@@ -14,6 +14,7 @@ from octavo.cli.run import DEFAULT_MODEL, interrupt_flag, names_model, split_arg
 from octavo.llm import LLM
 from octavo.loading import LoadedModel
 from octavo.sampling_params import SamplingParams
+from octavo.structured_outputs import StructuredOutputsParams
 
 
 def test_answer_is_streamed_and_the_exit_code_is_0(octavo: Any) -> None:
@@ -67,6 +68,30 @@ def test_bad_options_are_usage_errors(octavo: Any, arguments: list[str], message
     assert result.exit_code == 2
     assert message in result.stderr
     assert octavo.loaded_with is None
+
+
+def test_an_answer_may_be_given_a_form(octavo: Any, fake_model: LoadedModel, tmp_path: Path) -> None:
+    seen = []
+    add = fake_model.engine.add_request
+    fake_model.engine.add_request = lambda request: (seen.append(request.params.structured_outputs), add(request))
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+    forms = (["--json-schema", str(schema)], ["--regex", "a+"], ["--choice", "a", "--choice", "b"])
+    for options in forms:
+        assert octavo("run", "smollm2", "hello", *options).exit_code == 0
+    assert seen == [
+        StructuredOutputsParams(json={"type": "object"}),
+        StructuredOutputsParams(regex="a+"),
+        StructuredOutputsParams(choice=["a", "b"]),
+    ]
+    for options, message in (
+        (["--regex", "a", "--choice", "b"], "regex and choice"),
+        (["--json-schema", str(tmp_path / "missing")], "No such file"),
+        (["--regex", "(a"], "unclosed group"),
+    ):
+        result = octavo("run", "smollm2", "hello", *options)
+        assert result.exit_code in (1, 2) and message in result.output and "Traceback" not in result.output
+    assert len(seen) == 3
 
 
 def test_bad_prompt_is_an_error_without_a_traceback(octavo: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -102,6 +103,44 @@ def test_a_wrong_form_is_a_400_that_names_the_field_that_was_sent(
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
     assert error["param"] == param and message in error["message"] and len(error["message"]) < 400
+    server.assert_well()
+
+
+BOMBS: list[dict[str, Any]] = [
+    {"guided_regex": "(" * 60_000},
+    {"guided_regex": "(a{1,999}){1,999}" * 50},
+    {"guided_grammar": "start: " + ' ("a"|"b"|x)*' * 1200 + '\nx: "a" x | ""'},
+    {"guided_json": {"enum": [f"value {number}" for number in range(20_000)]}},
+    {"guided_json": {"properties": {f"p{number}": {} for number in range(4_000)}}},
+    {"guided_json": {"allOf": [{"anyOf": [{"properties": {f"a{i}{j}": {}}} for j in range(8)]} for i in range(8)]}},
+    {"guided_json": "[" * 100_000},
+    {"guided_json": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}},
+    {"guided_choice": ["x" * 200_000]},
+]
+
+
+def test_bombs_are_refused_while_another_request_runs_and_notices_nothing(server: Running) -> None:
+    body = {"prompt": "a neighbour", "max_tokens": 30, "seed": 1, "ignore_eos": True}
+    alone = server.complete(**body).json()["choices"][0]["text"]
+    with ThreadPoolExecutor(4) as pool:
+        neighbours = [pool.submit(server.complete, **body) for _ in range(2)]
+        answers = list(pool.map(lambda form: server.complete(prompt="x", max_tokens=8, **form), BOMBS * 2))
+    statuses = {str(form)[:40]: answer.status_code for form, answer in zip(BOMBS * 2, answers, strict=True)}
+    harmless = str(BOMBS[1])[:40]  # a large one, but it can be followed
+    assert statuses.pop(harmless) in (200, 400)
+    assert set(statuses.values()) == {400}
+    assert {future.result().json()["choices"][0]["text"] for future in neighbours} == {alone}
+    server.assert_well()
+
+
+def test_one_that_comes_to_a_dead_end_fails_alone(server: Running) -> None:
+    bodies = [{"prompt": "x", "guided_choice": [text], "max_tokens": 9} for text in ("abc", "ab\u00e4", "abd")]
+    with ThreadPoolExecutor(3) as pool:
+        first, dead, last = pool.map(lambda body: server.complete(**body), bodies)
+    assert [answer.json()["choices"][0]["text"] for answer in (first, last)] == ["abc", "abd"]
+    assert dead.status_code == 500 and "no token of the model can go on" in dead.json()["error"]["message"]
+    last_event = server.events("/v1/completions", **bodies[1])[-1]
+    assert "no token of the model can go on" in last_event["error"]["message"]
     server.assert_well()
 
 
