@@ -2,8 +2,8 @@
 
     python benchmarks/make_random_llama.py OUT [--layers 16] [--seed 0] [--tokenizer smollm2]
 
-The tokenizer is that of a GGUF model with byte-level BPE (--tokenizer), written as tokenizer.json; the vocabulary has as
-many tokens. Weights are normal with the spread that keeps activations and logits near one, so that neither exponents
+The tokenizer is that of a GGUF model with byte-level BPE (--tokenizer), written as tokenizer.json; the vocabulary has
+as many tokens. Weights are normal with the spread that keeps activations and logits near one, so that neither exponents
 nor attention are out of the ordinary. The same seed gives the same file. transformers, converters to GGUF and to
 OpenVINO read it, and
 

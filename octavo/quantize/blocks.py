@@ -1,8 +1,8 @@
 """From float32 values to the blocks of a tensor kind: the other direction of octavo.loaders.dequantize.
 
-A block holds 32 consecutive values of a row. Its scale is not simply that of the extremes: a few narrower and wider
-grids are tried, each improved by least squares, and the one with the least squared error is taken. Arrays
-are worked on as [32, blocks], so that sums over a block run along whole rows of memory.
+A block holds 32 consecutive values of a row. With 4 bits its grid is not simply the one that reaches the extremes: a
+few narrower ones are tried too, each improved by least squares, and the one with the least squared error is taken.
+Arrays are worked on as [32, blocks], so that sums over a block run along whole rows of memory.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ LARGEST: Final = 65504.0
 
 _BLOCKS_PER_CHUNK: Final = 1 << 11
 """64 Ki values: their temporaries stay in a core's second-level cache"""
-_CUTS_Q4_1: Final = ((0.0, 0.0), (0.05, 0.05), (0.0, 0.06), (0.06, 0.0))
+_CUTS: Final = ((0.0, 0.0), (0.05, 0.05), (0.0, 0.06), (0.06, 0.0))
 """What each first grid leaves out below and above, as a share of the block's range"""
-_STEPS_Q4_0: Final = (-8.0, -8.4, -8.8, -7.6, -7.2)
-"""How many steps of each first grid reach the extreme value"""
 _ROUNDS: Final = 3
 """of rounding to a grid and fitting the grid to the codes"""
 
 
 def quantize_blocks(kind: str, values: Floats) -> Bytes:
-    """Blocks of `kind` ("Q8_0", "Q4_1" or "Q4_0") for finite values [n * 32]: bytes [n * bytes_per_block].
+    """Blocks of `kind` ("Q8_0" or "Q4_1") for finite values [n * 32]: bytes [n * bytes_per_block].
 
     The same bytes however the values are cut into calls. Raises ValueError where a value is not finite, or is too
     large for the kind's float16 scale.
@@ -66,67 +64,41 @@ def _q4_1(x: Floats) -> Bytes:
     """d f16, m f16, 16 bytes of nibbles: d * q + m."""
     scale, low = _best_affine(x)
     d, m = scale.astype(np.float16), low.astype(np.float16)
-    codes = _codes(x, d.astype(np.float32), m.astype(np.float32), 0, 15)
+    codes = _codes(x, d.astype(np.float32), m.astype(np.float32))
     return np.concatenate([_half_bytes(d), _half_bytes(m), _nibbles(codes)], axis=1)
-
-
-def _q4_0(x: Floats) -> Bytes:
-    """d f16, 16 bytes of nibbles: d * (q - 8); d has the sign that gives the largest value the code 0."""
-    scale = _best_scale(x).astype(np.float16)
-    codes = _codes(x, scale.astype(np.float32), np.float32(0), -8, 7)
-    codes += np.float32(8)
-    return np.concatenate([_half_bytes(scale), _nibbles(codes)], axis=1)
 
 
 def _best_affine(x: Floats) -> tuple[Floats, Floats]:
     """(d, m) of each block with little squared error of d * q + m for codes q from 0 to 15."""
-    lowest, highest = x.min(axis=0), x.max(axis=0)
-    span = highest - lowest
     n = np.float32(len(x))
     mean = x.sum(axis=0) / n
+    centred = x - mean  # sums of what is far from 0 would lose the differences
+    lowest = centred.min(axis=0)
+    span = centred.max(axis=0) - lowest
     best = np.zeros_like(lowest), lowest.copy()
     best_gain = np.full_like(lowest, -np.inf)
-    for below, above in _CUTS_Q4_1:
+    for below, above in _CUTS:
         scale, low = span * np.float32((1 - below - above) / 15), lowest + span * np.float32(below)
         for _ in range(_ROUNDS):
-            q = _codes(x, scale, low, 0, 15)
+            q = _codes(centred, scale, low)
             sum_q = q.sum(axis=0)
             spread = np.einsum("ij,ij->j", q, q) - sum_q * sum_q / n
-            shared = np.einsum("ij,ij->j", x, q) - sum_q * mean
+            shared = np.einsum("ij,ij->j", centred, q)
             scale = shared * _inverse(spread)
-            low = mean - scale * sum_q / n
+            low = -scale * sum_q / n
             gain = scale * shared  # what this fit takes away from the block's variance
         better = gain > best_gain
         for kept, new in ((best_gain, gain), (best[0], scale), (best[1], low)):
             np.copyto(kept, new, where=better)
-    return best
+    return best[0], np.clip(best[1] + mean, -LARGEST, LARGEST)
 
 
-def _best_scale(x: Floats) -> Floats:
-    """d of each block with little squared error of d * q for codes q from -8 to 7."""
-    rows = np.abs(x).argmax(axis=0)
-    extreme = x[rows, np.arange(x.shape[1])]
-    best: Floats = np.zeros_like(extreme)
-    best_gain = np.full_like(extreme, -np.inf)
-    for steps in _STEPS_Q4_0:
-        scale = extreme / np.float32(steps)
-        for _ in range(_ROUNDS):
-            q = _codes(x, scale, np.float32(0), -8, 7)
-            shared = np.einsum("ij,ij->j", x, q)
-            scale = shared * _inverse(np.einsum("ij,ij->j", q, q))
-        gain = scale * shared
-        better = gain > best_gain
-        np.copyto(best_gain, gain, where=better)
-        np.copyto(best, scale, where=better)
-    return best
-
-
-def _codes(x: Floats, scale: Floats, low: Floats | np.float32, least: int, most: int) -> Floats:
-    """The nearest code of each value, as whole floats."""
+def _codes(x: Floats, scale: Floats, low: Floats) -> Floats:
+    """The nearest code from 0 to 15 of each value, as whole floats."""
     codes = x - low
     codes *= _inverse(scale)
     np.rint(codes, out=codes)
-    np.clip(codes, least, most, out=codes)
+    np.clip(codes, 0, 15, out=codes)
     return codes
 
 
@@ -149,7 +121,4 @@ def _nibbles(codes: Floats) -> Bytes:
     return (whole[:16] | whole[16:] << np.uint8(4)).T
 
 
-_ENCODERS: Final[Mapping[str, Callable[[Floats], Bytes]]] = MappingProxyType(
-    {"Q8_0": _q8_0, "Q4_1": _q4_1, "Q4_0": _q4_0}
-)
-QUANTIZED_KINDS: Final = tuple(_ENCODERS)
+_ENCODERS: Final[Mapping[str, Callable[[Floats], Bytes]]] = MappingProxyType({"Q8_0": _q8_0, "Q4_1": _q4_1})
