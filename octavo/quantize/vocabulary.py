@@ -145,7 +145,8 @@ def _tokens(parts: _Parts, num_rows: int) -> dict[str, bytes]:
         is_byte = parts.model.get("byte_fallback") is True and len(token) == 6 and token.startswith("<0x")
         put(token_id, token, UNKNOWN if token == unknown else BYTE if is_byte else NORMAL)
     for entry in parts.added:
-        if entry["content"] != unknown:
+        # Some models add tokens that they have no rows for: nothing but an image encoder could use them.
+        if entry["content"] != unknown and entry["id"] < num_rows:
             put(entry["id"], entry["content"], CONTROL if entry["special"] else USER_DEFINED)
     return {"tokens": texts(tokens), "token_type": numbers(types)}
 

@@ -100,6 +100,22 @@ def test_other_tokenizers_are_refused(
         _written(directory)
 
 
+def test_added_tokens_without_a_row_are_left_out(random_model: MakeDirectory) -> None:
+    directory = random_model("gemma3")
+    added = {"id": ROWS, "content": "<image>", "special": True, "normalized": False}
+    added |= {"single_word": False, "lstrip": False, "rstrip": False}
+
+    def add(document: dict[str, Any]) -> None:
+        vocabulary = document["model"]["vocab"]
+        while len(vocabulary) < ROWS:
+            vocabulary[f"<unused{len(vocabulary)}>"] = len(vocabulary)
+        document["added_tokens"].append(added)
+
+    written, metadata = _written(_change(directory, "tokenizer.json", add))
+    assert len(metadata["tokenizer.ggml.tokens"]) == ROWS
+    assert max(written.encode("<image>")) < ROWS
+
+
 def test_unigram_is_refused(random_model: MakeDirectory) -> None:
     directory = random_model("llama")
     unigram = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}
