@@ -1,9 +1,31 @@
-"""Rows of figures as a table for people."""
+"""A measurement as one object for machines, and its rows as a table for people."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
+
+from octavo.bench.machine import machine_facts
+from octavo.config import EngineOptions
+
+
+def make_report(
+    benchmark: str, rows: Sequence[Mapping[str, Any]], options: EngineOptions | None = None, **more: Any
+) -> dict[str, Any]:
+    """The shape that all benchmarks share; docs/benchmarks.md describes it. `more` are parts of one benchmark's own."""
+    return {
+        "benchmark": benchmark,
+        "command": shlex.join(["octavo", *sys.argv[1:]]),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine_facts(),
+        "options": None if options is None else asdict(options),
+        "rows": list(rows),
+        **more,
+    }
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -19,10 +41,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
     if not isinstance(value, float):
         return str(value)
     if name.endswith("_share"):
         return f"{value:.1%}"
+    if name.endswith("_ratio") or name.startswith("top_per_"):
+        return f"{value:.3f}"
     if name.endswith("_s") and not name.endswith("_per_s"):
         return f"{value:.4f}"
     return f"{value:.1f}"
