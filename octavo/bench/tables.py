@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from octavo.bench.compare import compare_table
 from octavo.bench.profile import profile_table
 from octavo.bench.report import table
 
@@ -41,4 +42,15 @@ def _profile(report: Report) -> str:
     return table(profile_table(report["rows"]))
 
 
-_TEXTS: dict[str, Callable[[Report], str]] = {"kernels": _kernels, "profile": _profile}
+def _compare(report: Report) -> str:
+    """The table, and which engines are not in it."""
+    lines = [table(compare_table(report["rows"])), ""]
+    lines += [f"{each['name']}: {each['version']}" for each in report["engines"]]
+    lines += [
+        f"{name}: absent: {why}; docs/benchmarks.md says how to install it" for name, why in report["absent"].items()
+    ]
+    lines += [f"{name}: failed: {why}" for name, why in report["failed"].items()]
+    return "\n".join(lines)
+
+
+_TEXTS: dict[str, Callable[[Report], str]] = {"kernels": _kernels, "profile": _profile, "compare": _compare}

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from octavo.cli.bench_compare import compare
 from octavo.cli.bench_kernels import kernels
 from octavo.cli.bench_memory import memory
 from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, say
@@ -21,7 +22,7 @@ def bench() -> None:
     side. docs/benchmarks.md says how each figure is made and what the JSON holds."""
 
 
-for command in (kernels, memory, profile):
+for command in (compare, kernels, memory, profile):
     bench.add_command(command)
 
 
