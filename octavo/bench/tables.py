@@ -8,6 +8,7 @@ from typing import Any
 from octavo.bench.compare import compare_table
 from octavo.bench.profile import profile_table
 from octavo.bench.report import table
+from octavo.bench.serve_load import serve_table
 
 Report = Mapping[str, Any]
 
@@ -53,4 +54,16 @@ def _compare(report: Report) -> str:
     return "\n".join(lines)
 
 
-_TEXTS: dict[str, Callable[[Report], str]] = {"kernels": _kernels, "profile": _profile, "compare": _compare}
+def _serve(report: Report) -> str:
+    """The rows, and what went wrong."""
+    lines = [f"{report['url']}, model {report['model']}", table(serve_table(report["rows"]))]
+    kinds = [(row["load"], kind, count) for row in report["rows"] for kind, count in row["error_kinds"].items()]
+    return "\n".join([*lines, *(f"{load}: {count} x {kind}" for load, kind, count in kinds)])
+
+
+_TEXTS: dict[str, Callable[[Report], str]] = {
+    "kernels": _kernels,
+    "profile": _profile,
+    "compare": _compare,
+    "serve": _serve,
+}
