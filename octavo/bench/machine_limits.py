@@ -36,17 +36,23 @@ class MachineLimits:
     def product_speed(self, kind: str) -> float:
         """Operations a second on values in registers; a product and its addition are two. kind: int8, bf16, float32.
         Without bf16 products of its own a machine takes float32 ones."""
+        return self._own_speed(kind) or self._own_speed("float32")
+
+    def _own_speed(self, kind: str) -> float:
+        """0 where the instruction set has no products of this kind."""
         if kind not in self._products:
             self._products[kind] = native_library().time_products(kind, self.isa, self._team, self._repeats)
-        return self._products[kind] or self.product_speed("float32")
+        return self._products[kind]
 
     def facts(self) -> dict[str, Any]:
-        """Of READ_SIZES and PRODUCT_KINDS, for a report."""
+        """Of READ_SIZES, and of those of PRODUCT_KINDS that the instruction set has, for a report."""
         return {
             "isa": self.isa,
             "threads": self._team.size,
             "reads": [{"bytes": size, "gb_per_s": self.read_speed(size) / 1e9} for size in READ_SIZES],
-            "products": [{"kind": kind, "top_per_s": self.product_speed(kind) / 1e12} for kind in PRODUCT_KINDS],
+            "products": [
+                {"kind": kind, "top_per_s": speed / 1e12} for kind in PRODUCT_KINDS if (speed := self._own_speed(kind))
+            ],
         }
 
 

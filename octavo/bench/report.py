@@ -19,13 +19,19 @@ def make_report(
     """The shape that all benchmarks share; docs/benchmarks.md describes it. `more` are parts of one benchmark's own."""
     return {
         "benchmark": benchmark,
-        "command": shlex.join(["octavo", *sys.argv[1:]]),
+        "command": shlex.join(["octavo", *_without_key(sys.argv[1:])]),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine_facts(),
         "options": None if options is None else asdict(options),
         "rows": list(rows),
         **more,
     }
+
+
+def _without_key(arguments: Sequence[str]) -> list[str]:
+    """A command line that may be published."""
+    shown = [argument if not argument.startswith("--key=") else "--key=..." for argument in arguments]
+    return ["..." if place and shown[place - 1] == "--key" else argument for place, argument in enumerate(shown)]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from octavo.cli.bench_compare import compare
 from octavo.cli.bench_kernels import kernels
 from octavo.cli.bench_memory import memory
 from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, say
+from octavo.cli.bench_plot import plot
 from octavo.cli.bench_profile import profile
 from octavo.cli.bench_serve import serve
 from octavo.cli.options import engine_options, make_engine_options, user_errors
@@ -23,7 +24,7 @@ def bench() -> None:
     side. docs/benchmarks.md says how each figure is made and what the JSON holds."""
 
 
-for command in (compare, kernels, memory, profile, serve):
+for command in (compare, kernels, memory, plot, profile, serve):
     bench.add_command(command)
 
 
