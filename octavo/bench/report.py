@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from octavo.bench.machine import machine_facts
@@ -19,7 +20,7 @@ def make_report(
     """The shape that all benchmarks share; docs/benchmarks.md describes it. `more` are parts of one benchmark's own."""
     return {
         "benchmark": benchmark,
-        "command": shlex.join(["octavo", *_without_key(sys.argv[1:])]),
+        "command": _command(sys.argv),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine_facts(),
         "options": None if options is None else asdict(options),
@@ -28,10 +29,14 @@ def make_report(
     }
 
 
-def _without_key(arguments: Sequence[str]) -> list[str]:
-    """A command line that may be published."""
-    shown = [argument if not argument.startswith("--key=") else "--key=..." for argument in arguments]
-    return ["..." if place and shown[place - 1] == "--key" else argument for place, argument in enumerate(shown)]
+def _command(arguments: Sequence[str]) -> str:
+    """A command line that may be published: by the program's name, and without a server's key."""
+    program = Path(arguments[0]).name
+    shown = ["octavo" if program == "__main__.py" else program]
+    for argument in arguments[1:]:
+        hidden = shown[-1] == "--key"
+        shown.append("..." if hidden else "--key=..." if argument.startswith("--key=") else argument)
+    return shlex.join(shown)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -49,6 +54,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
+    if name.endswith("_bytes"):
+        return f"{value / 1e6:.1f} MB"
     if not isinstance(value, float):
         return str(value)
     if name.endswith("_share"):

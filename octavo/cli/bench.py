@@ -14,7 +14,7 @@ from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, s
 from octavo.cli.bench_plot import plot
 from octavo.cli.bench_profile import profile
 from octavo.cli.bench_serve import serve
-from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.cli.options import ENGINE_NAMES, engine_options, make_engine_options, user_errors
 from octavo.config import EngineOptions
 
 
@@ -97,13 +97,16 @@ def latency(model: str, as_json: bool, input_len: list[int], output_len: int, re
 @click.option("--repeat", type=POSITIVE, default=5, show_default=True, help="Fresh processes; medians count.")
 @engine_options
 def startup(model: str, as_json: bool, repeat: int, **values: Any) -> None:
-    """Fresh processes of `octavo run`: from their start to the first text of the answer, and their peak
-    memory."""
+    """Fresh processes of `octavo run`: from their start to the first text of the answer, and their peak memory. One
+    more answers 32 prompts and tells what is resident beyond its weights and KV."""
     options = make_engine_options(model, values)
+    from octavo.bench.resident import measure_resident
     from octavo.bench.startup import measure_startup
 
     try:
         row = measure_startup(model, engine_arguments(options), repeat, say)
+        say("resident memory")
+        row |= measure_resident(options)
     except RuntimeError as error:
         raise click.ClickException(str(error)) from None
     print_report("startup", [row], as_json, options)
@@ -111,18 +114,9 @@ def startup(model: str, as_json: bool, repeat: int, **values: Any) -> None:
 
 def engine_arguments(options: EngineOptions) -> list[str]:
     """The command line that says the same as `options`, the model left out."""
-    arguments = []
-    for flag, value in (
-        ("--dtype", options.dtype),
-        ("--block-size", options.block_size),
-        ("--kv-cache-memory", options.kv_cache_memory),
-        ("--max-model-len", options.max_model_len),
-        ("--max-num-seqs", options.max_num_seqs),
-        ("--max-num-batched-tokens", options.max_num_batched_tokens),
-        ("--threads", options.threads),
-        ("--executor", options.executor),
-        ("--instruction-set", options.instruction_set),
-    ):
-        if value is not None:
-            arguments += [flag, str(value)]
-    return arguments if options.enable_prefix_caching else [*arguments, "--no-prefix-caching"]
+    arguments = [] if options.enable_prefix_caching else ["--no-prefix-caching"]
+    for name in ENGINE_NAMES:
+        value = getattr(options, name)
+        if name != "enable_prefix_caching" and value is not None:
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return arguments
