@@ -128,7 +128,11 @@ class InterpreterPeer:
         except OSError as error:
             self._errors.close()
             raise PeerError(f"{self.name}: {python} does not start: {error}") from None
-        self.version: str = self._answer()["version"]
+        try:
+            self.version: str = self._answer()["version"]
+        except PeerError:
+            self.close()
+            raise
 
     def run(self, work: Work) -> Taken:
         """Does it."""
@@ -141,7 +145,8 @@ class InterpreterPeer:
         """Ends the process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):
+                    pipe.close()
         self._process.terminate()
         self._process.wait()
         self._errors.close()
@@ -153,7 +158,6 @@ class InterpreterPeer:
             code = self._process.wait()
             self._errors.seek(0)
             words = self._errors.read().decode(errors="replace").strip()
-            self.close()
             raise PeerError(f"{self.name} ended with code {code}: {words[-500:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -191,5 +195,5 @@ def make_peers(
             try:
                 peers.append(InterpreterPeer(kind, python, model, threads))
             except PeerError as error:
-                absent[kind] = str(error)
+                absent[f"{kind} {_last_part(model.name)}"] = str(error)
     return peers, absent
