@@ -11,7 +11,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -126,6 +126,9 @@ async def send(
         raise ProtocolError(f"the answer has no end: {error}") from None
     finally:
         writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await writer.wait_closed()
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Answer:

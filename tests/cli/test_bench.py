@@ -28,6 +28,7 @@ def test_throughput_rows(octavo: Any) -> None:
         assert row["total_tokens_per_s"] == pytest.approx(row["concurrency"] * 11 / row["elapsed_s"])
         assert row["steps"] == 6
         assert 0 <= row["python_share"] <= 1
+        assert row["python_per_step_us"] == pytest.approx(row["python_share"] * row["elapsed_s"] / 6 * 1e6)
     assert report["machine"]["cores"] >= 1
     assert octavo.loaded_with.enable_prefix_caching is False
 
