@@ -27,15 +27,15 @@ def work(model: str, threads: int, streams: int) -> None:
     """A child: loads the model and says so; then works for as many seconds as a line asks for, and says how many tokens
     a second that made."""
     with LLM(model, threads=threads or None, enable_prefix_caching=False, kv_cache_memory="256MiB") as llm:
-        params = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
-        prompts = random_prompts(streams, 64, llm.loaded.vocab_size, seed=0)
+        params = SamplingParams(temperature=0.0, max_tokens=32, ignore_eos=True)
+        prompts = random_prompts(streams, 16, llm.loaded.vocab_size, seed=0)
         llm.generate(prompts, params)
         print("ready", flush=True)
         for line in sys.stdin:
             deadline, tokens, started = time.perf_counter() + float(line), 0, time.perf_counter()
             while time.perf_counter() < deadline:
                 llm.generate(prompts, params)
-                tokens += streams * 8
+                tokens += streams * 32
             print(tokens / (time.perf_counter() - started), flush=True)
 
 

@@ -52,7 +52,6 @@ def kernels(
     """A roofline table: linears, LM head, attention, operations on rows and sampling in MODEL's shapes, with random
     weights. Bytes a second are set against a read loop over as much memory, operations against a loop of the same kind
     of products; both are measured in the same run, on the same threads."""
-    from octavo.bench.kernels import GROUPS as ALL
     from octavo.bench.kernels import KernelOptions, measure_kernels
     from octavo.bench.model_shape import model_shape
     from octavo.loaders.checkpoint import open_checkpoint
@@ -64,7 +63,7 @@ def kernels(
     with user_errors():
         config = open_checkpoint(resolve_model(model)).config
         shape = model_shape(build_program(config, 64))
-        options = KernelOptions(rows=rows, formats=formats.split(","), groups=only or ALL, repeats=repeat, **values)
+        options = KernelOptions(rows=rows, formats=formats.split(","), groups=only or GROUPS, repeats=repeat, **values)
         measured = measure_kernels(
             shape, isa or native_library().detect_isa(), threads or core_facts().usable, options, say
         )

@@ -15,6 +15,7 @@ from octavo.bench.kernels import GROUPS, KernelOptions, measure_kernels
 from octavo.bench.machine_limits import READ_SIZES, MachineLimits
 from octavo.bench.model_shape import ModelShape, RowShape, model_shape
 from octavo.bench.random_weights import FORMATS, random_weights
+from octavo.cli import bench_kernels
 from octavo.loaders.checkpoint import open_checkpoint
 from octavo.models.registry import build_program
 
@@ -132,6 +133,10 @@ def test_limits_are_measured_once() -> None:
     assert limits.read_speed(2**20) == limits.read_speed(2**20 - 1) > 0
     assert limits.product_speed("bf16") == limits.product_speed("float32") > 0
     assert max(READ_SIZES) >= 2**28
+
+
+def test_the_command_knows_all_groups() -> None:
+    assert bench_kernels.GROUPS == GROUPS
 
 
 def test_the_command(tmp_path: Path, octavo: Any) -> None:
