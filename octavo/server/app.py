@@ -56,6 +56,14 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer; server-sent events with stream=true",
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+    }
+}
+
+
 def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
     """The server over a model that runs. The caller closes the AsyncLLM after the server has ended."""
     options = options or ServerOptions()
@@ -92,11 +100,11 @@ def _paths(app: FastAPI) -> frozenset[str]:
 def _router(context: ServerContext) -> APIRouter:
     router = APIRouter(responses=_ERRORS)
 
-    @router.post("/v1/chat/completions", openapi_extra=_body(ChatFields))
+    @router.post("/v1/chat/completions", responses=_ANSWERS, openapi_extra=_body(ChatFields))
     async def chat_completions(request: Request) -> Response:
         return await chat(request, context)
 
-    @router.post("/v1/completions", openapi_extra=_body(CompletionFields))
+    @router.post("/v1/completions", responses=_ANSWERS, openapi_extra=_body(CompletionFields))
     async def completions(request: Request) -> Response:
         return await complete(request, context)
 

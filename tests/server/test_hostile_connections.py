@@ -104,7 +104,7 @@ def test_a_body_that_nobody_wants_does_not_hold_the_connection(server: Running, 
     """Answered at once; what still comes is dropped for a while, then the connection is."""
     connection = connect(server, head + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     assert statuses(connection.recv(65536))[0] in (200, 404, 405)
-    with pytest.raises(OSError):  # noqa: PT011
+    with pytest.raises(OSError):
         for _ in range(1000):
             connection.sendall(b"1\r\nx\r\n")
             time.sleep(0.01)
@@ -114,7 +114,7 @@ def test_a_body_that_nobody_wants_does_not_hold_the_connection(server: Running, 
 def test_a_body_without_end_is_refused(fake: Callable[..., Running]) -> None:
     server = fake(max_body_bytes=100_000)
     connection = connect(server, POST + b"Transfer-Encoding: chunked\r\n\r\n")
-    with pytest.raises(OSError):  # noqa: PT011
+    with pytest.raises(OSError):
         for _ in range(100_000):
             connection.sendall(b"1000\r\n" + b" " * 4096 + b"\r\n")
     assert 413 in statuses(read_to_the_end(connection))
@@ -188,7 +188,14 @@ def test_what_follows_the_last_request_is_nobodys(server: Running, garbage: byte
 
 @pytest.mark.parametrize(
     "kind",
-    [b"", b"text/plain", b"text/json", b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x", b"\xff"],
+    [
+        b"",
+        b"text/plain",
+        b"text/json",
+        b"application/x-www-form-urlencoded",
+        b"multipart/form-data; boundary=x",
+        b"\xff",
+    ],
 )
 def test_other_content_types_are_refused(server: Running, kind: bytes) -> None:
     header = b"Content-Type: " + kind + b"\r\n" if kind else b""
