@@ -23,7 +23,7 @@ from octavo.parameter_checks import (
 )
 
 MAX_BEAM_WIDTH = 64
-MAX_LENGTH_PENALTY = 100.0
+MAX_LENGTH_PENALTY = 10.0
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -38,7 +38,7 @@ class BeamSearchParams:
     n: int
     """Answers to give, best first: 1 to beam_width, which is the default."""
     length_penalty: float
-    """-100 to 100: a beam's score is the sum of its logprobs / its length ** length_penalty; above 0 favours long
+    """-10 to 10: a beam's score is the sum of its logprobs / its length ** length_penalty; above 0 favours long
     ones."""
     early_stopping: bool | Literal["never"]
     """True: end with the first beam_width finished beams. False: end when, at today's length, no running beam could
@@ -65,6 +65,8 @@ class BeamSearchParams:
     """Go on after the end of sequence."""
     logprobs: int | None
     """Report the model's own logprob of each chosen token and of this many most likely ones, 0 to 64."""
+    prompt_logprobs: int | None
+    """The same for the tokens of the prompt."""
     skip_special_tokens: bool
     """Leave special tokens out of the text."""
 
@@ -86,6 +88,7 @@ class BeamSearchParams:
         min_tokens: int = 0,
         ignore_eos: bool = False,
         logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
         skip_special_tokens: bool = True,
     ) -> None:
         width = check_integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
@@ -109,6 +112,7 @@ class BeamSearchParams:
             "max_tokens": None if max_tokens is None else check_integer("max_tokens", max_tokens, 1, MAX_INT32),
             "ignore_eos": check_boolean("ignore_eos", ignore_eos),
             "logprobs": check_logprobs("logprobs", logprobs),
+            "prompt_logprobs": check_logprobs("prompt_logprobs", prompt_logprobs),
             "skip_special_tokens": check_boolean("skip_special_tokens", skip_special_tokens),
         }
         if max_tokens is not None and min_tokens > max_tokens:
@@ -122,9 +126,9 @@ class BeamSearchParams:
         return 0
 
     @property
-    def prompt_logprobs(self) -> None:
-        """Not offered here."""
-        return None
+    def num_sequences(self) -> int:
+        """Sequences that run at once."""
+        return self.beam_width
 
     def for_engine(self) -> Self:
         """What the engine is asked for: the same."""

@@ -28,7 +28,8 @@ def search(executor, program, rows, prompts, alone=False):
         engine.add_request(Request(str(number), prompt, BeamSearchParams(**row["params"])))
         while engine.has_unfinished and (alone or number == len(rows) - 1):
             for update in engine.step():
-                beams[int(update.request_id)][update.index].append(update.token_id)
+                if update.token_id >= 0:
+                    beams[int(update.request_id)][update.index].append(update.token_id)
                 if update.beam is not None:
                     scores[int(update.request_id)][update.index] = update.beam.score
     assert engine.stats().referenced_blocks == 0

@@ -13,7 +13,7 @@ from octavo.engine.engine_config import EngineConfig
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.request import Request, Sequence
 from octavo.engine.sampling_interface import Sampler
-from octavo.engine.sequence_update import BeamScore, SequenceUpdate, TokenLogprob, token_logprob
+from octavo.engine.sequence_update import NO_TOKEN, BeamScore, SequenceUpdate, TokenLogprob, token_logprob
 from octavo.engine.step_builder import BuiltStep
 
 
@@ -75,13 +75,18 @@ def search_of(request: Request) -> BeamSearch:
 
 
 def beam_updates(request: Request) -> Iterator[SequenceUpdate]:
-    """All tokens of the best finished beams, once the search is done."""
+    """Once that the search has begun, and all tokens of the best finished beams when it is done."""
     search = search_of(request)
-    for index in range(search.params.n):
+    if not search.announced:
+        search.announced = True
+        begun = SequenceUpdate(request.request_id, 0, NO_TOKEN, None, None, None, request.num_cached_tokens)
+        begun.prompt_logprobs = request.prompt_logprobs
+        yield begun
+    for index in range(search.params.n if search.done else 0):
         if index < len(search.finished):
             yield from _updates_of(request, index, search.finished[index])
         else:  # so few tokens were allowed that there are fewer beams
-            yield SequenceUpdate(request.request_id, index, -1, None, "stop", None, request.num_cached_tokens)
+            yield SequenceUpdate(request.request_id, index, NO_TOKEN, None, "stop", None, request.num_cached_tokens)
 
 
 def _updates_of(request: Request, index: int, beam: FinishedBeam) -> Iterator[SequenceUpdate]:
