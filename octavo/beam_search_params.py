@@ -126,6 +126,11 @@ class BeamSearchParams:
         return 0
 
     @property
+    def is_greedy(self) -> bool:
+        """Nothing is random here."""
+        return True
+
+    @property
     def num_sequences(self) -> int:
         """Sequences that run at once."""
         return self.beam_width

@@ -58,7 +58,7 @@ def test_small_models(name, alone, make_executor):
 @pytest.mark.real_model
 @pytest.mark.parametrize("name", NAMES)
 def test_real_models(name):
-    """F22: widths 2, 4 and 8, length penalties 0.5, 1 and 2, early stopping or not."""
+    """F22: widths 2, 4 and 8, length penalties 0.5, 1 and 2, early stopping or not, of 12 and of 56 tokens."""
     from octavo.executors.native import NativeExecutor
     from octavo.loaders.aliases import ALIASES
     from octavo.loaders.hub import octavo_home
@@ -71,8 +71,14 @@ def test_real_models(name):
     checkpoint = open_checkpoint(path)
     program = build_program(checkpoint.config)
     executor = NativeExecutor(program, checkpoint, "float32", num_threads=2)
-    for number in sorted({row["prompt"] for row in rows}):
-        same = [row for row in rows if row["prompt"] == number]
-        check(search(executor, program, same, [prompts[number].prompt_token_ids] * len(same)), same)
-    check(search(executor, program, same[:1], [prompts[number].prompt_token_ids], alone=True), same[:1])
+
+    def check_all(rows, alone=False):
+        check(search(executor, program, rows, [prompts[row["prompt"]].prompt_token_ids for row in rows], alone), rows)
+
+    for ends in sorted({tuple(row["eos_token_ids"]) for row in rows}):
+        check_all([row for row in rows if row["eos_token_ids"] == list(ends)])
+    long = [row for row in rows if row["params"]["max_tokens"] > 12]
+    assert len(long) == 4 and max(len(beam) for row in long for beam in row["beams"]) == 56
+    for row in long[:2]:
+        check_all([row], alone=True)
     executor.close()
