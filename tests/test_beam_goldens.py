@@ -79,6 +79,5 @@ def test_real_models(name):
         check_all([row for row in rows if row["eos_token_ids"] == list(ends)])
     long = [row for row in rows if row["params"]["max_tokens"] > 12]
     assert len(long) == 4 and max(len(beam) for row in long for beam in row["beams"]) == 56
-    for row in long[:2]:
-        check_all([row], alone=True)
+    check_all(long[::3], alone=True)
     executor.close()

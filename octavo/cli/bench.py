@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from octavo.cli.bench_beams import beams
 from octavo.cli.bench_memory import memory
 from octavo.cli.options import engine_options, make_engine_options, user_errors
 from octavo.config import EngineOptions
@@ -36,6 +37,7 @@ def bench() -> None:
     side."""
 
 
+bench.add_command(beams)
 bench.add_command(memory)
 
 
