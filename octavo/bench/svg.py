@@ -27,6 +27,19 @@ def stacked_bars(title: str, bars: Mapping[str, Sequence[float]], parts: Sequenc
     return _page(top + len(bars) * (height + 8) + 8, body)
 
 
+def bars(title: str, values: Mapping[str, float], unit: str) -> str:
+    """Horizontal bars, the longest one as wide as the page, with their values."""
+    left, top, height, room = 210, 48, 26, _WIDTH - 330
+    body = [_text(12, 24, title, size=15, weight="600")]
+    most = max(values.values(), default=0.0) or 1.0
+    for row, (name, value) in enumerate(values.items()):
+        y, width = top + row * (height + 8), max(0.0, value) / most * room
+        body.append(_text(left - 8, y + 17, name, anchor="end"))
+        body.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{height}" fill="{COLOURS[0]}"/>')
+        body.append(_text(left + width + 8, y + 17, f"{value:.1f} {unit}"))
+    return _page(top + len(values) * (height + 8) + 8, body)
+
+
 def lines(title: str, names: Sequence[str], series: Mapping[str, Sequence[float]], axis: str) -> str:
     """One line a series over `names`, side by side on the horizontal axis; values are shares from 0 to 1."""
     left, top, width, height = 60, 74, _WIDTH - 90, 240

@@ -25,11 +25,11 @@ Say = Callable[[str], None]
 @click.argument("model", default="smollm2")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the machine's facts.")
 @click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, help="May be repeated. Default: all of them.")
-@click.option("--requests", type=click.IntRange(min=1), default=120, show_default=True, help="Of part engine.")
+@click.option("--requests", type=click.IntRange(min=1), default=100, show_default=True, help="Of part engine.")
 @click.option(
     "--scale",
     type=click.FloatRange(min=0.01, max=1),
-    default=0.25,
+    default=0.5,
     show_default=True,
     help="Of part engine: lengths and memory times this, so that it ends soon.",
 )
