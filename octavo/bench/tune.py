@@ -101,7 +101,7 @@ def recommend(rows: Sequence[dict[str, Any]]) -> Tuning:
     reason = (
         f"{pace}{cost}; tails waste {row['sharegpt_waste_share']:.1%} of memory on lengths like ShareGPT's, "
         f"{row['alpaca_waste_share']:.1%} on Alpaca's; a prefix hit copies {row['copied_tokens_per_hit']:.1f} tokens "
-        f"and loses {row['lost_tokens_per_hit']:.1f}, {row['lost_tokens_while_running']:.1f} of a request that still runs"
+        f"and loses {row['lost_tokens_per_hit']:.1f}, or {row['lost_tokens_while_running']:.1f} of a running request's"
     )
     return Tuning(size, reason)
 

@@ -28,7 +28,7 @@ def test_the_smallest_of_the_fast_ones_is_recommended_with_its_reason() -> None:
     assert tuning.block_size == 32
     assert "within 3.0% of the fastest (64)" in tuning.reason
     assert "8 takes 191% longer" in tuning.reason
-    assert "10.0%" in tuning.reason and "copies 5.0 tokens and loses 3.0, 4.0 of a request" in tuning.reason
+    assert "10.0%" in tuning.reason and "copies 5.0 tokens and loses 3.0, or 4.0 of a running" in tuning.reason
     assert recommend([row(8, 1.0), row(16, 2.0)]).reason.startswith("attention is fastest; tails")
 
 
