@@ -3,8 +3,8 @@
     python benchmarks/memory_figures.py OUT [--part engine ...] [--threads 2]
         [--peer-python PYTHON --peer-model DIRECTORY]
 
-Run it by the Python that Octavo is installed in. PYTHON is one that has torch and transformers, DIRECTORY the same model
-as safetensors; without them the peers are left out. Tables go to OUT, plots to docs/memory.
+Run it by the Python that Octavo is installed in. PYTHON is one that has torch and transformers, DIRECTORY the same
+model as safetensors; without them the peers are left out. Tables go to OUT, plots to docs/memory.
 """
 
 from __future__ import annotations
