@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("engine", "static", "beams", "peer-beams", "sharing", "tune")
+PARTS = ("engine", "static", "beams", "peer-beams", "system-prompt", "sharing", "tune")
 
 
 def commands(options: argparse.Namespace) -> dict[str, list[str]]:
@@ -30,6 +30,7 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     parts = {
         "engine": [*memory, "--part", "engine", "--block-size", "32", *size, *plots],
         "beams": [*octavo, "bench", "beams", options.model, "--repeat", "2", "--json", *threads],
+        "system-prompt": [*memory, "--part", "system-prompt", "--kv-cache-memory", "1GiB"],
         "sharing": [*memory, "--part", "sharing", "--kv-cache-memory", "1GiB"],
         "tune": [*octavo, "tune", options.model, *threads],
     }
