@@ -32,9 +32,8 @@ PROMPTS: dict[str, list[tuple[int, list[int]]]] = {
 LONG_TOKENS = 56
 LONG: dict[str, list[tuple[int, list[int], int, float, bool]]] = {
     "smollm2": [(14, [2], 4, 1.0, False), (1, [2], 8, 2.0, False), (11, [2, 30], 4, 0.5, True), (0, [2], 2, 1.0, True)],
-    "gemma3-270m": [(10, [1, 106], 4, 1.0, False), (1, [1], 8, 2.0, False), (11, [1, 236761], 4, 0.5, True),
-                    (0, [1], 2, 1.0, True)],
-}  # fmt: skip
+    "gemma3-270m": [(10, [1, 106], 4, 1.0, False), (11, [1, 236761], 4, 0.5, True)],
+}
 SMALL_CASES = ("llama", "gemma3", "mistral_window", "qwen3")
 SMALL_ENDS = [2, 5, 9, 11]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -238,3 +240,14 @@ def test_the_queue_counts_beams_until_the_search_has_begun(llm: LLM) -> None:
         assert server.complete(**BEAMS).status_code == 200
         connection.close()
         server.assert_well()
+
+
+def test_a_storm_of_searches_that_are_left_leaves_nothing(small: Running) -> None:
+    def leave(place: int) -> None:
+        connection = send_request(small, LONG | {"n": 1 + place % 5, "stream": place % 2 == 0, "prompt": "ab" * place})
+        time.sleep(0.002 * (place % 7))
+        connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(leave, range(1, 12)))
+    small.assert_well()
