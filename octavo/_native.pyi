@@ -164,3 +164,22 @@ class Runner:
     def arena_bytes(self) -> int: ...
 
     def take_profile(self) -> list[tuple[str, int]]: ...
+
+    def profile_in_detail(self, arg: bool, /) -> None: ...
+
+def time_reads(bytes: int, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
+    """
+    Bytes a second that the team reads from a memory of so many bytes, over and over: the best of `repeats`.
+    """
+
+def time_products(kind: str, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
+    """
+    Operations a second (a product and its addition are two) on values in registers, the best of `repeats`. kind: int8,
+    bf16 or float32; 0 where the instruction set has no such products.
+    """
+
+def time_row_operation(name: str, rows: int, width: int, heads: int, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
+    """
+    Least seconds of one operation on rows [rows, width]: rms_norm, rope, silu_mul, gelu_tanh_mul, add,
+    prepare_integers, prepare_bf16. heads: into how many parts of its own rms_norm and rope divide a row.
+    """

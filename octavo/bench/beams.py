@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.beam_search_params import BeamSearchParams
 from octavo.bench.prompts import random_prompts
-from octavo.bench.stopwatch import Stopwatch
+from octavo.bench.stopwatch import Stopwatch, computing_calls
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class BeamRow:
     """From the request to its end"""
     tokens_per_s: float
     """Output tokens of all sequences"""
-    against_sampling: float
-    """elapsed_s over that of sampling, in percent: a median over rounds, in which both ran side by side"""
+    against_sampling_ratio: float
+    """elapsed_s over that of sampling: a median over rounds, in which both ran side by side"""
     python_share: float
     """Part of elapsed_s outside of the executor and the sampler"""
     computed_tokens: int
@@ -57,7 +57,8 @@ def measure_beams(
     say: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """One row a kind, after a warm-up of each. All kinds run in every round: the machine's moods hit them alike."""
-    watch = Stopwatch(llm.loaded.engine)
+    engine = llm.loaded.engine
+    watch = Stopwatch({**computing_calls(engine), "ranking": (engine.sampler, "continuations")})
     runs: dict[str, list[BeamRow]] = {name: [] for name in kinds(width, output_len)}
     for number in range(repeat + 1):
         say(f"round {number} of {repeat}" if number else "warm-up")
@@ -66,6 +67,7 @@ def measure_beams(
         rows = [_run(llm, watch, name, params, prompt, length) for name, params in kinds(width, length).items()]
         for row in rows if number else ():
             runs[row.kind].append(row)
+    watch.close()
     sampling = next(iter(runs.values()))
     return [_median(rows, sampling) for rows in runs.values()]
 
@@ -90,8 +92,8 @@ def _run(
         output_len=output_len,
         elapsed_s=elapsed,
         tokens_per_s=output.metrics.num_output_tokens / elapsed,
-        against_sampling=100.0,
-        python_share=max(0.0, 1 - watch.seconds / elapsed),
+        against_sampling_ratio=1.0,
+        python_share=max(0.0, 1 - sum(watch.seconds.values()) / elapsed),
         computed_tokens=llm.stats().computed_tokens - computed,
         peak_blocks=pool.peak_referenced,
     )
@@ -101,4 +103,4 @@ def _median(rows: list[BeamRow], sampling: list[BeamRow]) -> dict[str, Any]:
     """The row of median time, with the median ratio."""
     ratios = [row.elapsed_s / other.elapsed_s for row, other in zip(rows, sampling, strict=True)]
     row = sorted(rows, key=lambda row: row.elapsed_s)[(len(rows) - 1) // 2]
-    return asdict(row) | {"against_sampling": 100 * statistics.median(ratios)}
+    return asdict(row) | {"against_sampling_ratio": statistics.median(ratios)}
