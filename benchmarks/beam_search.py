@@ -59,7 +59,7 @@ def main() -> None:
                 "output_len": options.output_len,
                 "elapsed_s": elapsed,
                 "tokens_per_s": options.width * options.output_len / elapsed,
-                "against_sampling": 100 * statistics.median(times[kind] / times["sampling"] for times in rounds),
+                "against_sampling_ratio": statistics.median(times[kind] / times["sampling"] for times in rounds),
             }
         )
     print(table(rows))

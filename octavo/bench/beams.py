@@ -29,8 +29,8 @@ class BeamRow:
     """From the request to its end"""
     tokens_per_s: float
     """Output tokens of all sequences"""
-    against_sampling: float
-    """elapsed_s over that of sampling, in percent: a median over rounds, in which both ran side by side"""
+    against_sampling_ratio: float
+    """elapsed_s over that of sampling: a median over rounds, in which both ran side by side"""
     python_share: float
     """Part of elapsed_s outside of the executor and the sampler"""
     computed_tokens: int
@@ -66,6 +66,7 @@ def measure_beams(
         rows = [_run(llm, watch, name, params, prompt, length) for name, params in kinds(width, length).items()]
         for row in rows if number else ():
             runs[row.kind].append(row)
+    watch.close()
     sampling = next(iter(runs.values()))
     return [_median(rows, sampling) for rows in runs.values()]
 
@@ -90,7 +91,7 @@ def _run(
         output_len=output_len,
         elapsed_s=elapsed,
         tokens_per_s=output.metrics.num_output_tokens / elapsed,
-        against_sampling=100.0,
+        against_sampling_ratio=1.0,
         python_share=max(0.0, 1 - sum(watch.seconds.values()) / elapsed),
         computed_tokens=llm.stats().computed_tokens - computed,
         peak_blocks=pool.peak_referenced,
@@ -101,4 +102,4 @@ def _median(rows: list[BeamRow], sampling: list[BeamRow]) -> dict[str, Any]:
     """The row of median time, with the median ratio."""
     ratios = [row.elapsed_s / other.elapsed_s for row, other in zip(rows, sampling, strict=True)]
     row = sorted(rows, key=lambda row: row.elapsed_s)[(len(rows) - 1) // 2]
-    return asdict(row) | {"against_sampling": 100 * statistics.median(ratios)}
+    return asdict(row) | {"against_sampling_ratio": statistics.median(ratios)}

@@ -54,12 +54,13 @@ def engine_plots(rows: Rows) -> dict[str, str]:
     if not rows:
         return {}
     shares = {row["policy"]: [row["tokens_share"], 1 - row["tokens_share"]] for row in rows}
-    speeds = {"speed": {row["policy"]: row["output_tokens_per_s"] for row in rows}}
-    batches = {"mean batch": {row["policy"]: row["mean_batch"] for row in rows}}
+    figures = {
+        "output tokens a second": {row["policy"]: row["output_tokens_per_s"] for row in rows},
+        "requests at once": {row["policy"]: row["mean_batch"] for row in rows},
+    }
     return {
         "engine-memory": stacked_bars("KV memory while requests wait, in the engine", shares, ("token states", "rest")),
-        "engine-batch": bars("Requests at once while others wait", batches, "requests"),
-        "engine-speed": bars("Output tokens a second, first arrival to last token", speeds, "tokens/s"),
+        "engine-speed": bars("The trace through the engine", figures, "by policy"),
     }
 
 

@@ -11,8 +11,11 @@ from octavo.server.errors import bad_request, short
 from octavo.server.fields import GenerationFields
 
 Params = SamplingParams | BeamSearchParams
-SAMPLING_NAMES = frozenset(SamplingParams.__dataclass_fields__) - {"logprobs", "max_tokens", "structured_outputs"}
-BEAM_NAMES = ("length_penalty", "early_stopping")
+NOT_AS_THEY_ARE = {"logprobs", "max_tokens", "structured_outputs"}
+"""Fields that each route reads its own way, and gives to make_params"""
+SAMPLING_NAMES = frozenset(SamplingParams.__dataclass_fields__) - NOT_AS_THEY_ARE
+BEAM_SEARCH_NAMES = frozenset(BeamSearchParams.__dataclass_fields__) - NOT_AS_THEY_ARE
+FOR_BEAMS_ONLY = ("length_penalty", "early_stopping")
 NOT_FOR_BEAMS: dict[str, tuple[object, ...]] = {"temperature": (0,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,)}
 """Fields that beam search does not do, with the values that ask for nothing"""
 
@@ -22,7 +25,7 @@ def make_params(fields: GenerationFields, **more: Any) -> Params:
     limit."""
     if fields.use_beam_search:
         return _make_beam_params(fields, more)
-    for name in BEAM_NAMES:
+    for name in FOR_BEAMS_ONLY:
         if getattr(fields, name) != GenerationFields.model_fields[name].default:
             raise bad_request(f"{name}: may only be given with use_beam_search=true")
     given = SAMPLING_NAMES & fields.model_fields_set
@@ -42,6 +45,5 @@ def _make_beam_params(fields: GenerationFields, more: dict[str, Any]) -> BeamSea
     check_integer(name, width, 1, MAX_BEAM_WIDTH)
     if fields.n > width:
         raise bad_request(f"best_of is {width}, must be at least n, which is {fields.n}")
-    given = BeamSearchParams.__dataclass_fields__.keys() & fields.model_fields_set
-    values = {name: getattr(fields, name) for name in given}
+    values = {name: getattr(fields, name) for name in BEAM_SEARCH_NAMES & fields.model_fields_set}
     return BeamSearchParams.from_dict(values | more | {"beam_width": width, "n": fields.n})

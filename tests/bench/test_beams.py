@@ -19,7 +19,7 @@ def test_rows_are_side_by_side(tmp_path: Path) -> None:
         assert llm.stats().referenced_blocks == 0
     assert rounds == ["warm-up", "round 1 of 3", "round 2 of 3", "round 3 of 3"]
     assert [row["kind"] for row in rows] == ["sampling", "beams", "beams, repetition penalty"]
-    assert rows[0]["against_sampling"] == 100
+    assert rows[0]["against_sampling_ratio"] == 1
     for row in rows:
         assert row["width"] == 3 and row["computed_tokens"] == 12 + 3 * 9, "one prefill, and one token a sequence"
         assert row["tokens_per_s"] == pytest.approx(30 / row["elapsed_s"])
