@@ -71,7 +71,7 @@ class LlamaCpp:
             raise PeerError(f"no {BATCHED_BENCH} in {directory or 'PATH'}")
         self._program = Path(found)
         self._model, self._threads = model, threads
-        self.name = f"llama.cpp {_last_part(model.stem)}"
+        self.name = f"llama.cpp {_last_part(model.name)}"
         self.version = self._version()
 
     def run(self, work: Work) -> Taken:
@@ -165,6 +165,7 @@ class InterpreterPeer:
 
 def _last_part(name: str) -> str:
     """What tells models of one family apart: "SmolLM2-135M-Instruct.Q4_0" -> "Q4_0", "ov-int4" -> "int4"."""
+    name = name.removesuffix(".gguf")
     return re.split(r"[.-]", name)[-1] or name
 
 
