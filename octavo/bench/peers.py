@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -106,7 +107,7 @@ class LlamaCpp:
             env={**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths)},
         )
         if done.returncode != 0:
-            raise PeerError(f"{self.name} ended with code {done.returncode}: {done.stderr.strip()[-500:]}")
+            raise PeerError(f"{self.name} ended with {_code(done.returncode)}: {done.stderr.strip()[-500:]}")
         return done.stdout + (done.stderr if both else "")
 
 
@@ -158,9 +159,14 @@ class InterpreterPeer:
             code = self._process.wait()
             self._errors.seek(0)
             words = self._errors.read().decode(errors="replace").strip()
-            raise PeerError(f"{self.name} ended with code {code}: {words[-500:]}")
+            raise PeerError(f"{self.name} ended with {_code(code)}: {words[-500:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def _code(code: int) -> str:
+    """An exit code in words: a build for another machine ends with SIGILL."""
+    return f"code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def _last_part(name: str) -> str:
