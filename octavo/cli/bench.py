@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from octavo.cli.bench_beams import beams
 from octavo.cli.bench_compare import compare
 from octavo.cli.bench_kernels import kernels
 from octavo.cli.bench_memory import memory
@@ -24,7 +25,7 @@ def bench() -> None:
     side. docs/benchmarks.md says how each figure is made and what the JSON holds."""
 
 
-for command in (compare, kernels, memory, plot, profile, serve):
+for command in (beams, compare, kernels, memory, plot, profile, serve):
     bench.add_command(command)
 
 
