@@ -335,15 +335,16 @@ def test_requests_that_exceed_the_pool_together_all_finish(small: Running) -> No
 
 
 def test_seeded_answers_do_not_change_where_blocks_run_out(small: Running) -> None:
-    body: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True}
+    body: dict[str, Any] = {"n": 12, "max_tokens": 40, "ignore_eos": True}
 
-    def ask(place: int) -> Any:
-        return small.complete(prompt=f"seeded {place}", seed=place, **body).json()["choices"][0]["text"]
+    def ask(place: int) -> list[str]:
+        answer = small.complete(prompt=f"seeded {place}", seed=place, **body).json()
+        return [choice["text"] for choice in answer["choices"]]
 
-    alone = [ask(place) for place in range(3)]
+    alone = [ask(place) for place in range(2)]
     before = small.llm.stats().preemptions
-    with ThreadPoolExecutor(24) as pool:
-        assert list(pool.map(ask, range(24)))[:3] == alone
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(ask, range(6)))[:2] == alone
     assert small.llm.stats().preemptions > before
     small.assert_well()
 
