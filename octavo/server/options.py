@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import ssl
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -79,6 +80,21 @@ class ListenOptions:
             path = getattr(self, name)
             if path is not None and not Path(path).is_file():
                 raise ValueError(f"{name}={path!r}: is not a file")
+        if self.tls_cert is not None:
+            self._check_pair()
+
+    def _check_pair(self) -> None:
+        """Now, and not when the model has been loaded."""
+        assert self.tls_cert is not None
+        try:
+            # A password would be asked for on the terminal.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_cert, self.tls_key, password="")
+        except OSError as error:
+            why = getattr(error, "reason", None) or error
+            raise ValueError(
+                f"tls_cert={self.tls_cert!r}, tls_key={self.tls_key!r}: are no certificate and its key in PEM "
+                f"without a password ({why})"
+            ) from None
 
 
 def read_api_keys(path: str | None) -> tuple[str, ...]:

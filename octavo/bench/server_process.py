@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,9 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class ServerProcess:
     """`octavo serve` until the block ends. Its log is `log`, a file."""
 
-    def __init__(self, model: str, *options: str, port: int = 0) -> None:
+    def __init__(self, model: str, *options: str, port: int = 0, tls: str | None = None) -> None:
+        """`tls`: the certificate to trust, where the options make the server speak TLS."""
+        self._tls = None if tls is None else ssl.create_default_context(cafile=tls)
         self.port = port or free_port()
         self._command = [sys.executable, "-m", "octavo", "serve", model, "--port", str(self.port), *options]
         self.log = Path(tempfile.mkstemp(prefix="octavo-", suffix=".log")[1])
@@ -68,11 +71,15 @@ class ServerProcess:
 
     def _is_ready(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            with self._connect() as connection:
                 connection.sendall(b"GET /health/ready HTTP/1.0\r\n\r\n")
                 return b" 200 " in connection.recv(100)
         except OSError:
             return False
+
+    def _connect(self) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=5)
+        return connection if self._tls is None else self._tls.wrap_socket(connection, server_hostname="localhost")
 
 
 def free_port() -> int:
