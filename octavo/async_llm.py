@@ -91,19 +91,14 @@ class AsyncLLM:
         an id that is in use."""
         return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
 
-    async def beam_search(
+    def beam_search(
         self, prompt: Prompt, params: BeamSearchParams | None = None, request_id: str | None = None
-    ) -> RequestOutput:
-        """The likeliest answers to one prompt, best first: beams are known only at the end. Cancelling aborts the
-        request."""
-        outputs = self._generate(
+    ) -> AsyncIterator[RequestOutput]:
+        """Searches the likeliest answers to one prompt. Beams are known only at the end: the first output, which is
+        empty, says that the search has begun, and the last one has them, the best first, with their `score`."""
+        return self._generate(
             lambda: self._reader.read(prompt), _size(prompt), params or BeamSearchParams(), request_id
         )
-        async with contextlib.aclosing(outputs):
-            async for output in outputs:
-                if output.finished:
-                    return output
-        raise EngineError("the search ended without an answer")
 
     def chat(
         self,

@@ -103,7 +103,12 @@ class FakeEngine:
         self.gate.set()
         self.before_step: Callable[[], None] = lambda: None
         self.executor = SimpleNamespace(execute=lambda step: None)
-        self.sampler = SimpleNamespace(sample=lambda logits, states: None)
+        self.sampler = SimpleNamespace(
+            sample=lambda logits, states: None, continuations=lambda logits, states, top: None
+        )
+        self.scheduler = SimpleNamespace(running=())
+        self.manager = SimpleNamespace(windows=(None,))
+        self.config = SimpleNamespace(max_model_len=4096)
 
     @property
     def has_unfinished(self) -> bool:

@@ -117,6 +117,15 @@ class Tokenizer:
         token."""
         return self._codec.token_bytes(token_id)
 
+    @property
+    def chat_templates(self) -> Mapping[str, str]:
+        """Sources by name, "default" and others."""
+        return dict(self._chat_templates)
+
+    def special_token_id(self, name: str) -> int | None:
+        """The id of the token that the model's files name so ("eos_token", "pad_token", ...), if there is one."""
+        return self._codec.control_tokens.get(self._special_tokens.get(name, ""))
+
     def detokenizer(self, skip_special_tokens: bool = True) -> IncrementalDetokenizer:
         """A new detokenizer for one stream of ids."""
         if self._has_bytes:

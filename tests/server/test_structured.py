@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -154,3 +155,17 @@ def test_unknown_parts_are_ignored_with_a_warning(server: Running) -> None:
     answer = server.chat(response_format=form, max_tokens=20)
     ignored = answer.headers["x-octavo-ignored"].split(", ")
     assert sorted(ignored) == ["response_format.json_schema.colour", "response_format.shape"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_beams_have_the_form(server: Running, stream: bool) -> None:
+    body = {"prompt": "hi", "use_beam_search": True, "n": 4, "max_tokens": 9, "repetition_penalty": 1.2}
+    body |= {"guided_regex": "[ab]{3}c{0,3}"}
+    if stream:
+        choices = [choice for event in server.events("/v1/completions", **body) for choice in event["choices"]]
+    else:
+        choices = server.complete(**body).json()["choices"]
+    assert len({choice["text"] for choice in choices}) == 4
+    assert all(re.fullmatch("[ab]{3}c{0,3}", choice["text"]) for choice in choices)
+    assert [choice["finish_reason"] for choice in choices] == ["stop"] * 4
+    server.assert_well()
