@@ -1,0 +1,90 @@
+"""The grammar of an answer that may, or must, hold calls, as llguidance reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from octavo.tools.formats import MAX_CALLS, ToolFormat
+from octavo.tools.functions import Function
+
+# Arguments are written as models have seen them: as Python writes JSON.
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def calls_grammar(
+    form: ToolFormat,
+    functions: Sequence[Function],
+    control: Mapping[str, int],
+    *,
+    required: bool,
+    parallel: bool,
+    text_schema: Mapping[str, Any] | None = None,
+) -> str:
+    """A Lark grammar: calls alone where they are required, else text that may end in calls.
+
+    `control`: spelling -> id of the model's control tokens. A marker that is one is forced as that token; text
+    can hold no control token. `text_schema`: an answer without calls is JSON of this schema. ValueError where it
+    could not be told from a call.
+    """
+    lines = [*_start(form, control, required, text_schema), *_calls(form, functions, control, parallel)]
+    return "\n".join(lines) + "\n"
+
+
+def _start(
+    form: ToolFormat, control: Mapping[str, int], required: bool, text_schema: Mapping[str, Any] | None
+) -> list[str]:
+    begin = _literal(form.begin + form.opening, form, control)
+    direct = "calls" if form.starts_bare else f"{begin} calls"
+    if required:
+        return [f"start: {direct}"]
+    if text_schema is not None:
+        if form.starts_bare or (form.begin[0] in '{["' and form.begin not in control):
+            raise ValueError(
+                f"response_format: goes with tools only where a call cannot be taken for JSON; this model's are {form.name}"
+            )
+        return [f"start: answer | {direct}", f"answer: %json {json.dumps(text_schema)}"]
+    ways = ["TEXT?", f"head {_literal(form.opening, form, control)} calls"]
+    lines = [f"head[lazy]: /(?s:.*){_regex(form.begin)}/"]
+    if form.begin in control:
+        ways.append(f"TEXT? {begin} calls")
+    if form.starts_bare:
+        ways.append("calls")
+        lines.append(f"TEXT: /(?s:.+)/ & ~/{_regex(form.before)}(?s:.*)/")
+    else:
+        lines.append("TEXT: /(?s:.+)/")
+    return [f"start: {' | '.join(ways)}", *lines]
+
+
+def _calls(
+    form: ToolFormat, functions: Sequence[Function], control: Mapping[str, int], parallel: bool
+) -> list[str]:
+    more = ""
+    if parallel and form.between_calls is not None:
+        more = f" ({_literal(form.between_calls, form, control)} call){{0,{MAX_CALLS - 1}}}"
+    lines = [
+        f"calls: call{more} {_literal(form.end, form, control)}".rstrip(),
+        f"call: {' | '.join(f'call_{place}' for place in range(len(functions)))}",
+    ]
+    for place, function in enumerate(functions):
+        head = _literal(f"{form.before}{function.name}{form.middle}", form, control)
+        schema = {**function.arguments_schema(), "x-guidance": _SPACING}
+        after = _literal(form.after, form, control)
+        lines.append(f"call_{place}: {head} %json {json.dumps(schema)} {after}".rstrip())
+    return lines
+
+
+def _literal(text: str, form: ToolFormat, control: Mapping[str, int]) -> str:
+    """A fixed text; markers that are control tokens are named by id."""
+    tokens = [marker for marker in form.markers if marker in control]
+    if not tokens:
+        return json.dumps(text) if text else ""
+    pieces = re.split("(" + "|".join(map(re.escape, tokens)) + ")", text)
+    return " ".join(f"<[{control[piece]}]>" if piece in tokens else json.dumps(piece) for piece in pieces if piece)
+
+
+def _regex(text: str) -> str:
+    """Matches exactly `text`, inside slashes."""
+    return "".join(letter if letter.isalnum() else f"\\x{ord(letter):02x}" for letter in text)
