@@ -47,20 +47,21 @@ def _start(
             )
         return [f"start: answer | {direct}", f"answer: %json {json.dumps(text_schema)}"]
     ways = ["TEXT?", f"head {_literal(form.opening, form, control)} calls"]
-    lines = [f"head[lazy]: /(?s:.*){_regex(form.begin)}/"]
     if form.begin in control:
         ways.append(f"TEXT? {begin} calls")
+    no_call = ""
     if form.starts_bare:
         ways.append("calls")
-        lines.append(f"TEXT: /(?s:.+)/ & ~/{_regex(form.before)}(?s:.*)/")
-    else:
-        lines.append("TEXT: /(?s:.+)/")
-    return [f"start: {' | '.join(ways)}", *lines]
+        no_call = f" & ~/{_regex(form.before)}(?s:.*)/"
+    return [
+        f"start: {' | '.join(ways)}",
+        f"TEXT: /(?s:.+)/{no_call}",
+        f"HEAD: /(?s:.*){_regex(form.begin)}/{no_call}",
+        "head[lazy]: HEAD",
+    ]
 
 
-def _calls(
-    form: ToolFormat, functions: Sequence[Function], control: Mapping[str, int], parallel: bool
-) -> list[str]:
+def _calls(form: ToolFormat, functions: Sequence[Function], control: Mapping[str, int], parallel: bool) -> list[str]:
     more = ""
     if parallel and form.between_calls is not None:
         more = f" ({_literal(form.between_calls, form, control)} call){{0,{MAX_CALLS - 1}}}"

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from octavo.tools.formats import ToolFormat
 
 
+class ToolFormatError(Exception):
+    """A call is not of its format, which its grammar should have made impossible."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolDelta:
     """Something new of an answer: text, a call's name, or a piece of its arguments."""
@@ -84,7 +88,7 @@ class ToolParser:
         return self._read in (self._read_opening, self._read_name, self._read_arguments)
 
     def feed(self, text: str) -> list[ToolDelta]:
-        """Takes more of the answer. ValueError where it is not of the format."""
+        """Takes more of the answer. ToolFormatError where it is not of the format."""
         self._buffer += text
         while self._read():
             pass
@@ -186,5 +190,5 @@ def _overlap(text: str, begin: str) -> int:
     return 0
 
 
-def _unexpected(text: str) -> ValueError:
-    return ValueError(f"a call goes on with {text[:40]!r}, which is not its format")
+def _unexpected(text: str) -> ToolFormatError:
+    return ToolFormatError(f"a call goes on with {text[:40]!r}, which is not its format")

@@ -37,7 +37,7 @@ def choose_style(template: str | None, wanted: str = AUTO) -> ToolStyle:
         return found
     if found.format.name == wanted and found.native:
         return ToolStyle(found.format, True, f"chosen by option, and {found.reason}")
-    return ToolStyle(FORMATS[wanted], False, "chosen by option; the chat template does not have it, so a prompt says it")
+    return ToolStyle(FORMATS[wanted], False, "chosen by option, and the chat template does not have it")
 
 
 def _detect(template: str) -> ToolStyle:

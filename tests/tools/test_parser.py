@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.tools.formats import FORMATS, ToolFormat
-from octavo.tools.parser import ToolParser
+from octavo.tools.parser import ToolFormatError, ToolParser
 
 NAMES = st.from_regex(r"[a-zA-Z0-9_-]{1,12}", fullmatch=True)
 JSON = st.recursive(
@@ -19,6 +19,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 OBJECTS = st.dictionaries(st.text(max_size=4), JSON, max_size=3)
+CALLS = st.lists(st.tuples(NAMES, OBJECTS), min_size=1, max_size=3)
 ALL = st.sampled_from(list(FORMATS.values()))
 TRICKY = '<tool_call {"name": " [TOOL [TOOL_CALLS ```tool_code\\ <|python_tag| "}\\'
 
@@ -41,13 +42,17 @@ def read(form: ToolFormat, pieces: list[str], cut: bool = False) -> tuple[ToolPa
     return parser, [text, *map(tuple, calls)]
 
 
+def begins_a_call(form: ToolFormat, text: str) -> bool:
+    return form.begin in text or (form.starts_bare and text.startswith(form.before))
+
+
 def split(text: str, places: list[int]) -> list[str]:
     ends = sorted({place % (len(text) + 1) for place in places})
     return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
 
 
 @settings(deadline=None)
-@given(ALL, st.lists(st.tuples(NAMES, OBJECTS), min_size=1, max_size=3), st.lists(st.integers(0, 500), max_size=20))
+@given(ALL, CALLS, st.lists(st.integers(0, 500), max_size=20))
 def test_calls_are_read_back_however_they_were_cut(form: ToolFormat, calls: Any, places: list[int]) -> None:
     if form.between_calls is None:
         calls = calls[:1]
@@ -61,7 +66,7 @@ def test_calls_are_read_back_however_they_were_cut(form: ToolFormat, calls: Any,
 @settings(deadline=None)
 @given(ALL, st.text(st.sampled_from(TRICKY), max_size=60) | st.text(max_size=20), st.lists(st.integers(0, 99)))
 def test_text_before_calls_is_content(form: ToolFormat, text: str, places: list[int]) -> None:
-    if form.begin in text or text.startswith(form.before) and form.starts_bare:
+    if begins_a_call(form, text):
         return
     call = form.begin + form.opening + form.write([("f", {"x": 1})]).removeprefix(form.begin + form.opening)
     _, found = read(form, split(text + call, places))
@@ -71,13 +76,13 @@ def test_text_before_calls_is_content(form: ToolFormat, text: str, places: list[
 @settings(deadline=None)
 @given(ALL, st.text(st.sampled_from(TRICKY), max_size=60), st.lists(st.integers(0, 99)))
 def test_text_without_calls_is_content(form: ToolFormat, text: str, places: list[int]) -> None:
-    if form.begin in text or text.startswith(form.before) and form.starts_bare:
+    if begins_a_call(form, text):
         return
     assert read(form, split(text, places))[1] == [text]
 
 
 @settings(deadline=None)
-@given(ALL, st.lists(st.tuples(NAMES, OBJECTS), min_size=1, max_size=3), st.integers(0, 500), st.lists(st.integers(0, 500)))
+@given(ALL, CALLS, st.integers(0, 500), st.lists(st.integers(0, 500)))
 def test_an_answer_that_is_cut_anywhere_is_a_beginning_of_the_whole(
     form: ToolFormat, calls: Any, end: int, places: list[int]
 ) -> None:
@@ -123,7 +128,7 @@ def test_names_and_arguments_come_as_soon_as_they_are_known() -> None:
 def test_what_is_not_of_the_format_is_an_error_and_never_content() -> None:
     for answer in ("<tool_call>{", '<tool_call>\n{"nam', '<tool_call>\n{"name": "f", "arguments": {}}x'):
         parser = ToolParser(FORMATS["hermes"])
-        with pytest.raises(ValueError, match="not its format"):
+        with pytest.raises(ToolFormatError, match="not its format"):
             parser.feed(answer + "~~~")
         assert parser.content == ""
 
