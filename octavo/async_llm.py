@@ -26,6 +26,7 @@ from octavo.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.stats import EngineStats
+    from octavo.guidance import TokenConstraint
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
@@ -168,7 +169,8 @@ class AsyncLLM:
         prompt = await asyncio.to_thread(read) if size >= _LONG_TEXT else read()
         if request_id is None:
             request_id = f"request-{next(self._ids)}"
-        stream = self._thread.submit(request_id, prompt, params or SamplingParams())
+        params = params or SamplingParams()
+        stream = self._thread.submit(request_id, prompt, params, await self._constraint(params))
         try:
             while True:
                 await stream.ready.wait()
@@ -178,6 +180,18 @@ class AsyncLLM:
                     return
         finally:
             self._thread.abandon(stream)
+
+    async def _constraint(self, params: SamplingParams | BeamSearchParams) -> TokenConstraint | None:
+        """What structured_outputs are compiled to, in another thread where that is not known yet."""
+        if params.structured_outputs is None:
+            return None
+        from octavo.guidance.compiler import COMPILE_SECONDS, compile_timeout
+
+        future = self.loaded.grammars.submit(params)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), COMPILE_SECONDS)
+        except TimeoutError:
+            raise compile_timeout() from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +238,15 @@ class _EngineThread:
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams) -> _Stream:
+    def submit(
+        self,
+        request_id: str,
+        prompt: TokenizedPrompt,
+        params: SamplingParams | BeamSearchParams,
+        constraint: TokenConstraint | None,
+    ) -> _Stream:
         """Queues a request for the engine; called on the reader's event loop."""
-        state = self._driver.new_state(request_id, prompt, params, incremental=True)
+        state = self._driver.new_state(request_id, prompt, params, constraint, incremental=True)
         stream = _Stream(state, asyncio.get_running_loop())
         with self._condition:
             if self._closing:

@@ -21,6 +21,7 @@ from octavo.parameter_checks import (
     id_from_json,
     parameter_error,
 )
+from octavo.structured_outputs import StructuredOutputsParams, check_structured_outputs
 
 MAX_BEAM_WIDTH = 64
 MAX_LENGTH_PENALTY = 100.0
@@ -67,6 +68,8 @@ class BeamSearchParams:
     """Report the model's own logprob of each chosen token and of this many most likely ones, 0 to 64."""
     skip_special_tokens: bool
     """Leave special tokens out of the text."""
+    structured_outputs: StructuredOutputsParams | None
+    """As in SamplingParams; every beam follows it on its own."""
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class BeamSearchParams:
         ignore_eos: bool = False,
         logprobs: int | None = None,
         skip_special_tokens: bool = True,
+        structured_outputs: StructuredOutputsParams | None = None,
     ) -> None:
         width = check_integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if not isinstance(early_stopping, bool) and early_stopping != "never":
@@ -110,6 +114,7 @@ class BeamSearchParams:
             "ignore_eos": check_boolean("ignore_eos", ignore_eos),
             "logprobs": check_logprobs("logprobs", logprobs),
             "skip_special_tokens": check_boolean("skip_special_tokens", skip_special_tokens),
+            "structured_outputs": check_structured_outputs(structured_outputs),
         }
         if max_tokens is not None and min_tokens > max_tokens:
             raise parameter_error("min_tokens", min_tokens, f"at most max_tokens, which is {max_tokens}")
@@ -132,7 +137,8 @@ class BeamSearchParams:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Builds from parsed JSON. Unknown keys are refused by name; keys of logit_bias may be decimal strings."""
+        """Builds from parsed JSON. Unknown keys are refused by name; keys of logit_bias may be decimal strings, and
+        structured_outputs an object."""
         if not isinstance(values, Mapping):
             raise parameter_error("beam search parameters", values, "an object of names and values")
         known = {entry.name for entry in fields(cls)}
@@ -143,6 +149,8 @@ class BeamSearchParams:
         bias = arguments.get("logit_bias")
         if isinstance(bias, Mapping):
             arguments["logit_bias"] = {id_from_json(key): value for key, value in bias.items()}
+        if isinstance(arguments.get("structured_outputs"), Mapping):
+            arguments["structured_outputs"] = StructuredOutputsParams.from_dict(arguments["structured_outputs"])
         return cls(**arguments)
 
     def check_vocab(self, vocab_size: int) -> None:

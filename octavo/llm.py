@@ -158,7 +158,8 @@ class LLM:
     def _new_state(
         self, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams, incremental: bool = False
     ) -> RequestState:
-        return self.driver.new_state(str(next(self._ids)), prompt, params, incremental)
+        constraint = self.loaded.grammars.constraint(params)
+        return self.driver.new_state(str(next(self._ids)), prompt, params, constraint, incremental)
 
     def _run(self, prompts: list[TokenizedPrompt], params: Params, use_tqdm: bool) -> list[RequestOutput]:
         each = _params_per_prompt(params, len(prompts))

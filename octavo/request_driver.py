@@ -13,6 +13,7 @@ from octavo.request_state import RequestState
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.sequence_update import SequenceUpdate
+    from octavo.guidance import TokenConstraint
     from octavo.prompts import TokenizedPrompt
     from octavo.request_state import Params
     from octavo.text.stop_search import StopSearch
@@ -55,11 +56,16 @@ class RequestDriver:
         return bool(self._states)
 
     def new_state(
-        self, request_id: str, prompt: TokenizedPrompt, params: Params, incremental: bool = False
+        self,
+        request_id: str,
+        prompt: TokenizedPrompt,
+        params: Params,
+        constraint: TokenConstraint | None,
+        incremental: bool = False,
     ) -> RequestState:
-        """A request that the engine does not know yet. `incremental`: its text will be looked at on the
-        way."""
-        return RequestState(request_id, prompt, params, self._tokenizer, incremental)
+        """A request that the engine does not know yet. `constraint`: what its structured_outputs were compiled to;
+        `incremental`: its text will be looked at on the way."""
+        return RequestState(request_id, prompt, params, self._tokenizer, constraint, incremental)
 
     def add(self, state: RequestState) -> None:
         """Hands a request to the engine. Raises ValueError where it can never fit or its id is in use."""
@@ -75,6 +81,7 @@ class RequestDriver:
                 params=state.engine_params,
                 cache_salt=state.prompt.cache_salt,
                 stop_search=self._stop_search(state),
+                constraint=state.constraint,
             )
         )
         self._states[state.request_id] = state

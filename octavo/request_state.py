@@ -11,6 +11,7 @@ from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOut
 if TYPE_CHECKING:
     from octavo.beam_search_params import BeamSearchParams
     from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob
+    from octavo.guidance import TokenConstraint
     from octavo.prompts import TokenizedPrompt
     from octavo.sampling_params import SamplingParams
     from octavo.text.text_stream import TextStream
@@ -120,12 +121,15 @@ class RequestState:
         prompt: TokenizedPrompt,
         params: Params,
         tokenizer: Tokenizer,
+        constraint: TokenConstraint | None = None,
         incremental: bool = False,
     ) -> None:
         self.request_id = request_id
         self.prompt = prompt
         self.params = params
         self.engine_params = params.for_engine()
+        self.constraint = constraint
+        """What limits its tokens"""
         self.error: Exception | None = None
         """What ended this request and no other"""
         self.refused = False

@@ -19,7 +19,7 @@ from octavo.engine.engine_config import EngineConfig
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.prefix_cache import PrefixCache
 from octavo.engine.prompt_scores import keep_scores
-from octavo.engine.request import Request, Sequence
+from octavo.engine.request import Request, Sequence, new_sequences
 from octavo.engine.sampling_interface import NewState, SampledTokens, Sampler
 from octavo.engine.scheduler import Scheduler, StepPlan
 from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob, token_logprob
@@ -95,7 +95,6 @@ class Engine:
         params = request.params
         max_len = self._max_len(request)
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
         request.namespace = encode_fields(
             [
                 ("cache_namespace", self.config.cache_namespace),
@@ -104,17 +103,8 @@ class Engine:
             ]
         )
         request.prompt_logprobs = None if params.prompt_logprobs is None else [None]
-        request.sequences = [
-            Sequence(
-                request,
-                index,
-                self._new_state(params, request.prompt_token_ids, seed, index, self._eos),
-                stop_ids,
-                request.num_prompt_tokens + params.min_tokens,
-                max_len,
-            )
-            for index in range(1 if isinstance(params, BeamSearchParams) else params.n)
-        ]
+        number = 1 if isinstance(params, BeamSearchParams) else params.n
+        request.sequences = new_sequences(request, number, self._new_state, seed, self._eos, max_len)
         request.pending = list(request.sequences)
         if isinstance(params, BeamSearchParams):
             request.beam_search = BeamSearch(params, request.sequences[0], request.stop_search)

@@ -18,6 +18,7 @@ from octavo.server.generation import deadline_seconds, ignored_header
 from octavo.server.job import Job
 from octavo.server.logprobs import TokenSpelling, chat_logprobs, prompt_logprobs_json
 from octavo.server.messages import read_messages
+from octavo.server.structured import read_structured
 
 
 async def chat(request: Request, context: ServerContext) -> Response:
@@ -30,7 +31,10 @@ async def chat(request: Request, context: ServerContext) -> Response:
     messages = read_messages(fields.messages, ignored)
     if fields.stream and fields.prompt_logprobs is not None:
         raise bad_request("prompt_logprobs: may not be given with stream=true")
-    params = make_sampling_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields))
+    wanted, asked_by = read_structured(fields, ignored)
+    params = make_sampling_params(
+        fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields), structured_outputs=wanted
+    )
     params.check_vocab(context.llm.loaded.vocab_size)
 
     def read() -> TokenizedPrompt:
@@ -40,7 +44,7 @@ async def chat(request: Request, context: ServerContext) -> Response:
     if fields.cache_salt == "":
         raise bad_request("cache_salt: must not be empty")
     prompt = await context.tokenize(read, sum(len(message["content"] or "") for message in messages))
-    job = Job([prompt], params, deadline_seconds(request, fields, context))
+    job = Job([prompt], params, deadline_seconds(request, fields, context), asked_by)
     return Answer(context, job, ChatFormat(context, job, fields, usage), fields.stream, ignored_header(ignored))
 
 

@@ -30,6 +30,7 @@ from octavo.server.logprobs import (
     prompt_logprobs_json,
     prompt_text_and_offsets,
 )
+from octavo.server.structured import read_structured
 
 
 async def complete(request: Request, context: ServerContext) -> Response:
@@ -47,11 +48,13 @@ async def complete(request: Request, context: ServerContext) -> Response:
         count for count in (fields.prompt_logprobs, fields.logprobs if fields.echo else None) if count is not None
     ]
     # The engine always makes a token. With max_tokens=0 the prompt's logits are wanted, and that token is dropped.
+    form_wanted, asked_by = read_structured(fields, ignored)
     params = make_sampling_params(
         fields,
         max_tokens=fields.max_tokens or 1,
         logprobs=fields.logprobs,
         prompt_logprobs=max(scored) if scored else None,
+        structured_outputs=form_wanted,
     )
     params.check_vocab(context.llm.loaded.vocab_size)
     wanted = split_prompt_field(fields.prompt, context.options.max_prompts)
@@ -61,7 +64,7 @@ async def complete(request: Request, context: ServerContext) -> Response:
         return [context.reader.read({name: prompt, **salt}) for name, prompt in wanted]
 
     prompts = await context.tokenize(read, sum(len(prompt) for _, prompt in wanted))
-    job = Job(prompts, params, deadline_seconds(request, fields, context))
+    job = Job(prompts, params, deadline_seconds(request, fields, context), asked_by)
     form = CompletionFormat(context, job, fields, usage)
     return Answer(context, job, form, fields.stream, ignored_header(ignored))
 

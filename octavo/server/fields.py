@@ -8,9 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from octavo.sampling_params import SamplingParams
-from octavo.server.errors import bad_request, unsupported
-
-MAX_SHOWN = 80
+from octavo.server.errors import bad_request, short, unsupported
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _TEXT = {"type": "string", "minLength": 1}
@@ -48,6 +46,7 @@ MessagesField = Annotated[
     ),
 ]
 ObjectField = Annotated[Any, WithJsonSchema({"type": "object"})]
+SchemaField = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, _TEXT]})]
 
 
 class Fields(BaseModel):
@@ -84,6 +83,15 @@ class GenerationFields(Fields):
         None, description="Seconds until the request is given up; or header X-Request-Timeout"
     )
     cache_salt: str | None = Field(None, description="Requests with different salts share no cached blocks")
+    response_format: ObjectField = Field(None, description="text, json_object, or json_schema with a schema")
+    structured_outputs: ObjectField = Field(
+        None, description="One of json, regex, choice, grammar and json_object; guided_* are older names for the same"
+    )
+    guided_json: SchemaField = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_json_object: bool | None = None
 
 
 class CompletionFields(GenerationFields):
@@ -124,7 +132,7 @@ class DetokenizeFields(Fields):
 
 Anyfields = TypeVar("Anyfields", bound=Fields)
 
-SAMPLING_NAMES = frozenset(SamplingParams.__dataclass_fields__) - {"logprobs", "max_tokens"}
+SAMPLING_NAMES = frozenset(SamplingParams.__dataclass_fields__) - {"logprobs", "max_tokens", "structured_outputs"}
 
 # Known fields that change answers and that this server does not do, with the values that ask for nothing.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
@@ -137,15 +145,8 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "parallel_tool_calls": (),
     "functions": ([],),
     "function_call": ("none",),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json_object": (False,),
-    "guided_decoding_backend": (),
+    "guided_decoding_backend": ("auto", "guidance", "llguidance"),
     "guided_whitespace_pattern": (),
-    "structured_outputs": (),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
@@ -201,12 +202,12 @@ def stream_usage(fields: GenerationFields, ignored: list[str]) -> bool:
     if not fields.stream:
         raise bad_request("stream_options: may only be given with stream=true")
     if not isinstance(options, dict):
-        raise bad_request(f"stream_options: is {_short(options)}, must be an object")
+        raise bad_request(f"stream_options: is {short(options)}, must be an object")
     if options.get("continuous_usage_stats") not in (None, False):
         raise unsupported("stream_options.continuous_usage_stats")
     usage = options.get("include_usage")
     if usage is not None and not isinstance(usage, bool):
-        raise bad_request(f"stream_options.include_usage: is {_short(usage)}, must be true or false")
+        raise bad_request(f"stream_options.include_usage: is {short(usage)}, must be true or false")
     ignored += [f"stream_options.{name}" for name in options if name not in ("include_usage", "continuous_usage_stats")]
     return bool(usage)
 
@@ -220,12 +221,4 @@ def _field_error(loc: tuple[int | str, ...], message: str, kind: str, value: obj
     name = str(loc[0]) + "".join(f"[{part}]" for part in loc[1:] if isinstance(part, int))
     if kind == "missing":
         return bad_request(f"{name}: is required", name)
-    return bad_request(f"{name}: is {_short(value)}. {message}", name)
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        text = "a very long integer"
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+    return bad_request(f"{name}: is {short(value)}. {message}", name)

@@ -21,6 +21,8 @@ class Job:
     params: SamplingParams
     seconds: float
     """Its deadline"""
+    form_asked_by: str = ""
+    """The field that asked for params.structured_outputs"""
     id: str = field(default_factory=lambda: secrets.token_hex(12))
 
     @property

@@ -68,6 +68,11 @@ class Tokenizer:
         return self._codec.vocab_size
 
     @property
+    def control_ids(self) -> frozenset[int]:
+        """The ids that are commands to the model, not text."""
+        return self._codec.control_ids
+
+    @property
     def chat_template(self) -> str | None:
         """The source of the default chat template, if the model has one."""
         return self._chat_templates.get("default")
