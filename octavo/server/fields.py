@@ -33,10 +33,16 @@ MessagesField = Annotated[
             "minItems": 1,
             "items": {
                 "type": "object",
-                "required": ["role", "content"],
+                "required": ["role"],
                 "properties": {
                     "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
-                    "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
+                    "content": {
+                        "anyOf": [
+                            {"type": "string"},
+                            {"type": "array", "items": {"type": "object"}},
+                            {"type": "null"},
+                        ]
+                    },
                     "name": {"type": "string"},
                     "tool_call_id": {"type": "string"},
                     "tool_calls": {"type": "array", "items": {"type": "object"}},
@@ -44,6 +50,34 @@ MessagesField = Annotated[
             },
         }
     ),
+]
+ToolsField = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["type", "function"],
+                "properties": {
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {
+                            "name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"},
+                            "description": {"type": "string"},
+                            "parameters": {"type": "object"},
+                            "strict": {"type": "boolean"},
+                        },
+                    },
+                },
+            },
+        }
+    ),
+]
+ToolChoiceField = Annotated[
+    Any, WithJsonSchema({"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object"}]})
 ]
 ObjectField = Annotated[Any, WithJsonSchema({"type": "object"})]
 SchemaField = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, _TEXT]})]
@@ -112,6 +146,9 @@ class ChatFields(GenerationFields):
     logprobs: bool = False
     top_logprobs: int | None = None
     add_generation_prompt: bool = True
+    tools: ToolsField = None
+    tool_choice: ToolChoiceField = None
+    parallel_tool_calls: bool | None = Field(None, description="Whether an answer may hold several calls")
 
 
 class TokenizeFields(Fields):
@@ -119,6 +156,7 @@ class TokenizeFields(Fields):
 
     prompt: str | None = None
     messages: MessagesField = None
+    tools: ToolsField = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     return_token_strs: bool = False
@@ -140,9 +178,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "length_penalty": (1, 1.0),
     "early_stopping": (False,),
     "suffix": ("",),
-    "tools": ([],),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (),
     "functions": ([],),
     "function_call": ("none",),
     "guided_decoding_backend": ("auto", "guidance", "llguidance"),
@@ -168,7 +203,12 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "prompt_embeds": (),
     "best_of": (),
 }
-COMPLETION_UNSUPPORTED = UNSUPPORTED | {"add_special_tokens": (True,)}
+COMPLETION_UNSUPPORTED = UNSUPPORTED | {
+    "add_special_tokens": (True,),
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "parallel_tool_calls": (),
+}
 CHAT_UNSUPPORTED = UNSUPPORTED | {"echo": (False,), "add_special_tokens": (False,)}
 
 

@@ -77,6 +77,16 @@ class Tokenizer:
         """The source of the default chat template, if the model has one."""
         return self._chat_templates.get("default")
 
+    @property
+    def tool_template(self) -> str | None:
+        """The source of the chat template that conversations with tools are rendered with."""
+        return self._chat_templates.get("tool_use", self.chat_template)
+
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        """Spelling -> id of the tokens that are commands to the model, not text."""
+        return self._codec.control_tokens
+
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         """Ids of `text`.
 

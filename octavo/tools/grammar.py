@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from octavo.guidance.grammar import json_rule
 from octavo.tools.formats import MAX_CALLS, ToolFormat
 from octavo.tools.functions import Function
 
 # Arguments are written as models have seen them: as Python writes JSON.
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
+_RULE = "call_"
 
 
 def calls_grammar(
@@ -33,6 +35,13 @@ def calls_grammar(
     return "\n".join(lines) + "\n"
 
 
+def function_at(grammar: str, line: int) -> int | None:
+    """Whose arguments a line of a grammar is about, from 1: the place among the functions; None for other lines."""
+    rule, _, _ = (grammar.splitlines()[line - 1 : line] or [""])[0].partition(":")
+    number = rule.removeprefix(_RULE)
+    return int(number) if number != rule and number.isdigit() else None
+
+
 def _start(
     form: ToolFormat, control: Mapping[str, int], required: bool, text_schema: Mapping[str, Any] | None
 ) -> list[str]:
@@ -43,9 +52,9 @@ def _start(
     if text_schema is not None:
         if form.starts_bare or (form.begin[0] in '{["' and form.begin not in control):
             raise ValueError(
-                f"response_format: goes with tools only where a call cannot be taken for JSON; this model's are {form.name}"
+                f"response_format: goes with tools only where calls do not look like JSON, as {form.name} does"
             )
-        return [f"start: answer | {direct}", f"answer: %json {json.dumps(text_schema)}"]
+        return [f"start: answer | {direct}", f"answer: {json_rule(text_schema)}"]
     ways = ["TEXT?", f"head {_literal(form.opening, form, control)} calls"]
     if form.begin in control:
         ways.append(f"TEXT? {begin} calls")
@@ -67,13 +76,13 @@ def _calls(form: ToolFormat, functions: Sequence[Function], control: Mapping[str
         more = f" ({_literal(form.between_calls, form, control)} call){{0,{MAX_CALLS - 1}}}"
     lines = [
         f"calls: call{more} {_literal(form.end, form, control)}".rstrip(),
-        f"call: {' | '.join(f'call_{place}' for place in range(len(functions)))}",
+        f"call: {' | '.join(f'{_RULE}{place}' for place in range(len(functions)))}",
     ]
     for place, function in enumerate(functions):
         head = _literal(f"{form.before}{function.name}{form.middle}", form, control)
         schema = {**function.arguments_schema(), "x-guidance": _SPACING}
         after = _literal(form.after, form, control)
-        lines.append(f"call_{place}: {head} %json {json.dumps(schema)} {after}".rstrip())
+        lines.append(f"{_RULE}{place}: {head} %json {json.dumps(schema)} {after}".rstrip())
     return lines
 
 

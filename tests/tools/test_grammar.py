@@ -125,7 +125,7 @@ def test_text_may_be_held_to_a_schema(name: str) -> None:
     form = FORMATS[name]
     matching = matching_for(form)
     rules = grammar(form, matching, text_schema={"type": "object", "properties": {"name": {"type": "string"}}})
-    assert matching.take(rules, '{"name": "x"}').complete
+    assert matching.take(rules, '{"name":"x"}').complete
     assert matching.take(rules, form.write([CALL])).complete
     assert not matching.take(rules, "x").all
 
