@@ -91,19 +91,14 @@ class AsyncLLM:
         an id that is in use."""
         return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
 
-    async def beam_search(
+    def beam_search(
         self, prompt: Prompt, params: BeamSearchParams | None = None, request_id: str | None = None
-    ) -> RequestOutput:
-        """The likeliest answers to one prompt, best first: beams are known only at the end. Cancelling aborts the
-        request."""
-        outputs = self._generate(
+    ) -> AsyncIterator[RequestOutput]:
+        """Searches the likeliest answers to one prompt. Beams are known only at the end: the first output, which is
+        empty, says that the search has begun, and the last one has them, the best first, with their `score`."""
+        return self._generate(
             lambda: self._reader.read(prompt), _size(prompt), params or BeamSearchParams(), request_id
         )
-        async with contextlib.aclosing(outputs):
-            async for output in outputs:
-                if output.finished:
-                    return output
-        raise EngineError("the search ended without an answer")
 
     def chat(
         self,
@@ -225,7 +220,7 @@ class _EngineThread:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
-        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
+        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size, loaded.grammars)
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, _Stream] = {}
@@ -246,7 +241,8 @@ class _EngineThread:
         constraint: TokenConstraint | None,
     ) -> _Stream:
         """Queues a request for the engine; called on the reader's event loop."""
-        state = self._driver.new_state(request_id, prompt, params, constraint, incremental=True)
+        state = self._driver.new_state(request_id, prompt, params, incremental=True)
+        state.constraint = constraint
         stream = _Stream(state, asyncio.get_running_loop())
         with self._condition:
             if self._closing:

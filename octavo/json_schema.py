@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 MAX_DEPTH = 100
-MAX_OPTIONAL_PROPERTIES = 400
+MAX_OPTIONAL_PROPERTIES = 300
 
 _ONE = {
     *("items", "additionalItems", "additionalProperties", "contains", "not", "if", "then", "else"),

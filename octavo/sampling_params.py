@@ -147,6 +147,11 @@ class SamplingParams:
         return self.temperature < GREEDY_TEMPERATURE
 
     @property
+    def num_sequences(self) -> int:
+        """Sequences that run at once."""
+        return self.best_of or self.n
+
+    @property
     def chooses_best(self) -> bool:
         """Whether more answers are generated than given."""
         return self.best_of is not None and self.best_of > self.n

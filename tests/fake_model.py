@@ -57,6 +57,10 @@ class FakeTokenizer:
     def __init__(self) -> None:
         self.decoded = 0
 
+    @property
+    def verbatim(self) -> FakeTokenizer:
+        return self
+
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         return list(text.encode())
 
@@ -102,6 +106,9 @@ class FakeEngine:
         self.before_step: Callable[[], None] = lambda: None
         self.executor = SimpleNamespace(execute=lambda step: None)
         self.sampler = SimpleNamespace(sample=lambda logits, states: None)
+        self.scheduler = SimpleNamespace(running=())
+        self.manager = SimpleNamespace(windows=(None,))
+        self.config = SimpleNamespace(max_model_len=4096)
 
     @property
     def has_unfinished(self) -> bool:

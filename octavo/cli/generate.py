@@ -92,13 +92,12 @@ def answer_lines(
             ids[position] = (line_number, None)
             try:
                 prompt, params, line_id = parse_line(line, llm.reader, defaults)
-                constraint = llm.loaded.grammars.constraint(params)
             except ValueError as error:
                 fail(position, str(error))
                 yield None
             else:
                 ids[position] = (line_number, line_id)
-                yield llm.driver.new_state(str(position), prompt, params, constraint)
+                yield llm.driver.new_state(str(position), prompt, params)
             position += 1
 
     written = 0

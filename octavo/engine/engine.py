@@ -22,7 +22,7 @@ from octavo.engine.prompt_scores import keep_scores
 from octavo.engine.request import Request, Sequence, new_sequences
 from octavo.engine.sampling_interface import NewState, SampledTokens, Sampler
 from octavo.engine.scheduler import Scheduler, StepPlan
-from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob, token_logprob
+from octavo.engine.sequence_update import NO_TOKEN, SequenceUpdate, TokenLogprob, token_logprob
 from octavo.engine.stats import EngineStats
 from octavo.engine.step_builder import BuiltStep, PromptRows, StepBuilder
 
@@ -149,7 +149,7 @@ class Engine:
         The last token's KV is never computed, so a sequence of this length holds one token less.
         """
         params, num_prompt = request.params, request.num_prompt_tokens
-        n = params.beam_width if isinstance(params, BeamSearchParams) else params.n
+        n = params.num_sequences
         total, limit = self.pool.num_blocks, self.config.max_model_len
 
         def blocks(max_len: int) -> int:
@@ -288,8 +288,8 @@ class Engine:
             return  # it has failed in this step
         try:
             self._generated_tokens += advance_beams(rows, self.manager, self.sampler)
+            updates += beam_updates(request)
             if search_of(request).done:
-                updates += beam_updates(request)
                 self.scheduler.finish_all(request, "stop")
                 del self._requests[request.request_id]
         except Exception as error:
@@ -310,7 +310,7 @@ class Engine:
             SequenceUpdate(
                 request.request_id,
                 seq.index,
-                -1,
+                NO_TOKEN,
                 None,
                 "error",
                 None,

@@ -141,9 +141,9 @@ class SamplingState:
         bias = params.logit_bias or {}
         row = row_class.make(
             inverse_temperature=inverse_temperature(params),
-            top_p=params.top_p,
-            top_k=max(params.top_k, 0),
-            min_p=params.min_p,
+            top_p=1.0 if params.is_greedy else params.top_p,
+            top_k=0 if params.is_greedy else max(params.top_k, 0),
+            min_p=0.0 if params.is_greedy else params.min_p,
             repetition_penalty=params.repetition_penalty,
             frequency_penalty=params.frequency_penalty,
             presence_penalty=params.presence_penalty,

@@ -10,15 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.outputs import CompletionOutput, RequestOutput
-from octavo.prompts import TokenizedPrompt
-from octavo.server.answer import Answer, usage_json
+from octavo.prompts import TokenizedPrompt, text_size
+from octavo.server.answer import Answer, ending_json, usage_json
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
-from octavo.server.fields import CHAT_UNSUPPORTED, ChatFields, make_sampling_params, parse_fields, stream_usage
+from octavo.server.fields import CHAT_UNSUPPORTED, ChatFields, parse_fields, stream_usage
 from octavo.server.generation import deadline_seconds, ignored_header
 from octavo.server.job import Job
 from octavo.server.logprobs import TokenSpelling, chat_logprobs, prompt_logprobs_json
 from octavo.server.messages import read_messages
+from octavo.server.params import make_params
 from octavo.server.structured import in_words_of, read_structured
 from octavo.server.tool_calls import CallReader
 from octavo.server.tool_fields import ToolUse, read_tool_use
@@ -42,7 +43,7 @@ async def chat(request: Request, context: ServerContext) -> Response:
     if use is not None:
         more = call_params(use, fields, context, wanted, asked_by)
         explain = partial(explain_tools, use, more["structured_outputs"])
-    params = make_sampling_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields), **more)
+    params = make_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields), **more)
     params.check_vocab(context.llm.loaded.vocab_size)
 
     def read() -> TokenizedPrompt:
@@ -52,7 +53,7 @@ async def chat(request: Request, context: ServerContext) -> Response:
 
     if fields.cache_salt == "":
         raise bad_request("cache_salt: must not be empty")
-    prompt = await context.tokenize(read, sum(len(message["content"] or "") for message in messages))
+    prompt = await context.tokenize(request, read, text_size([messages, fields.tools]))
     job = Job([prompt], params, deadline_seconds(request, fields, context), explain)
     return Answer(context, job, ChatFormat(context, job, fields, usage, use), fields.stream, ignored_header(ignored))
 
@@ -81,8 +82,10 @@ class ChatFormat:
         self._base = {"id": f"chatcmpl-{job.id}", "created": int(time.time()), "model": context.name}
         self._sent_tokens = [0] * self._n
         self._ended: set[int] = set()
-        form = context.reader.tool_style.format
-        self._readers = None if use is None else [CallReader(form, use) for _ in range(self._n)]
+        self._readers: list[CallReader] | None = None
+        if use is not None:
+            form, drop = context.reader.tool_style.format, context.tokenizer.verbatim is not context.tokenizer
+            self._readers = [CallReader(form, use, drop) for _ in range(self._n)]
 
     def opening(self) -> list[dict[str, Any]]:
         """The role of each choice."""
@@ -120,8 +123,7 @@ class ChatFormat:
                 "index": completion.index,
                 "message": self._message(completion),
                 "logprobs": self._new_logprobs(completion),
-                "finish_reason": self._finish_reason(completion),
-                "stop_reason": completion.stop_reason,
+                **self._ending(completion),
             }
             for completion in output.outputs
         ]
@@ -140,10 +142,11 @@ class ChatFormat:
             return self._readers[completion.index].message(completion)
         return {"role": "assistant", "content": completion.text, "refusal": None}
 
-    def _finish_reason(self, completion: CompletionOutput) -> str | None:
+    def _ending(self, completion: CompletionOutput) -> dict[str, Any]:
+        ending = ending_json(completion)
         if self._readers is not None:
-            return self._readers[completion.index].finish_reason(completion)
-        return completion.finish_reason
+            ending["finish_reason"] = self._readers[completion.index].finish_reason(completion)
+        return ending
 
     def _new_logprobs(self, completion: CompletionOutput) -> dict[str, Any] | None:
         """Of the tokens that were not sent before; None where there are none."""
@@ -163,7 +166,6 @@ class ChatFormat:
     ) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
         if completion is not None and completion.finished:
-            choice["finish_reason"] = self._finish_reason(completion)
-            choice["stop_reason"] = completion.stop_reason
+            choice |= self._ending(completion)
         more = {"usage": None} if self._usage else {}
         return {**self._base, "object": "chat.completion.chunk", "choices": [choice], **more}

@@ -12,13 +12,12 @@ from starlette.responses import Response
 
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.prompts import TokenizedPrompt
-from octavo.server.answer import Answer, usage_json
+from octavo.server.answer import Answer, ending_json, usage_json
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
 from octavo.server.fields import (
     COMPLETION_UNSUPPORTED,
     CompletionFields,
-    make_sampling_params,
     parse_fields,
     stream_usage,
 )
@@ -31,6 +30,7 @@ from octavo.server.logprobs import (
     prompt_logprobs_json,
     prompt_text_and_offsets,
 )
+from octavo.server.params import make_params
 from octavo.server.structured import in_words_of, read_structured
 
 
@@ -50,7 +50,7 @@ async def complete(request: Request, context: ServerContext) -> Response:
     ]
     # The engine always makes a token. With max_tokens=0 the prompt's logits are wanted, and that token is dropped.
     form_wanted, asked_by = read_structured(fields, ignored)
-    params = make_sampling_params(
+    params = make_params(
         fields,
         max_tokens=fields.max_tokens or 1,
         logprobs=fields.logprobs,
@@ -64,7 +64,7 @@ async def complete(request: Request, context: ServerContext) -> Response:
     def read() -> list[TokenizedPrompt]:
         return [context.reader.read({name: prompt, **salt}) for name, prompt in wanted]
 
-    prompts = await context.tokenize(read, sum(len(prompt) for _, prompt in wanted))
+    prompts = await context.tokenize(request, read, sum(len(prompt) for _, prompt in wanted))
     job = Job(prompts, params, deadline_seconds(request, fields, context), partial(in_words_of, asked_by))
     form = CompletionFormat(context, job, fields, usage)
     return Answer(context, job, form, fields.stream, ignored_header(ignored))
@@ -166,8 +166,7 @@ class CompletionFormat:
             "index": index,
             "text": text,
             "logprobs": logprobs.as_dict() if logprobs is not None and logprobs.tokens else None,
-            "finish_reason": completion.finish_reason,
-            "stop_reason": completion.stop_reason,
+            **ending_json(completion),
         }
 
     def _begin(self, index: int, place: int, output: RequestOutput, logprobs: CompletionLogprobs | None) -> str:
@@ -179,5 +178,6 @@ class CompletionFormat:
             text, offsets = prompt_text_and_offsets(prompt.text, prompt.token_ids, self._tokenizer, skip)
             if logprobs is not None and output.prompt_logprobs is not None:
                 logprobs.add(prompt.token_ids, output.prompt_logprobs, offsets, self._spelling)
-        self._offsets[index] = TokenOffsets(self._tokenizer, skip, len(text))
+        verbatim = self._job.params.structured_outputs is not None
+        self._offsets[index] = TokenOffsets(self._tokenizer.verbatim if verbatim else self._tokenizer, skip, len(text))
         return text

@@ -14,13 +14,17 @@ from octavo.tools.parser import ToolDelta, ToolParser
 class CallReader:
     """Reads one choice. Its deltas join to its message."""
 
-    def __init__(self, form: ToolFormat, use: ToolUse) -> None:
+    def __init__(self, form: ToolFormat, use: ToolUse, drop_space: bool) -> None:
+        """`drop_space`: a space at the very beginning is none of the text, but the tokenizer's way to begin one."""
         self._parser = ToolParser(form)
+        self._drop_space = drop_space
         self._named = use.choice == "named"
         self._ids: list[str] = []
 
     def deltas(self, text: str, completion: CompletionOutput) -> list[dict[str, Any]]:
         """What `text`, the newest part of the choice's, adds; at most one call in each."""
+        if text and self._drop_space:
+            text, self._drop_space = text.removeprefix(" "), False
         found = self._parser.feed(text)
         if completion.finished:
             found += self._parser.finish(cut=completion.finish_reason != "stop" or completion.stop_reason is not None)

@@ -49,6 +49,15 @@ def test_streams(client: openai.OpenAI) -> None:
     assert completion[-1].choices[0].finish_reason == "length"
 
 
+def test_beam_search(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="small", prompt="ab", n=2, best_of=4, max_tokens=5, temperature=0,
+        extra_body={"use_beam_search": True, "length_penalty": 0.8},
+    )  # fmt: skip
+    scores = [(choice.model_extra or {})["score"] for choice in answer.choices]
+    assert len(scores) == 2 and scores == sorted(scores, reverse=True)
+
+
 def test_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="temperature") as caught:
         client.completions.create(model="small", prompt="x", temperature=1000)

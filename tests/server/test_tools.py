@@ -10,6 +10,9 @@ import pytest
 from support.running_server import Running
 from support.tools import ADD, LOOK_UP, joined
 
+from octavo.outputs import CompletionOutput
+from octavo.server.tool_calls import CallReader
+from octavo.server.tool_fields import ToolUse
 from octavo.tools.formats import FORMATS
 
 TOOLS = [ADD, LOOK_UP]
@@ -120,6 +123,16 @@ def test_a_stop_string_cuts_calls_as_text(fake: Make) -> None:
     assert both(fake(lambda request: "Well. " + ONE), stop=["."])["message"] == {
         "role": "assistant", "content": "Well", "refusal": None
     }  # fmt: skip
+
+
+def test_a_space_that_the_tokenizer_begins_a_text_with_is_not_content() -> None:
+    use = ToolUse((), (), "auto", None)
+    ended = CompletionOutput(0, " Yes. <", [], None, None, finish_reason="stop")
+    assert CallReader(HERMES, use, True).message(ended)["content"] == "Yes. <"
+    assert CallReader(HERMES, use, False).message(ended)["content"] == " Yes. <"
+    reader, going = CallReader(HERMES, use, True), CompletionOutput(0, " ", [], None, None)
+    assert reader.deltas("", going) == reader.deltas(" ", going) == []
+    assert reader.deltas(" x", going) == [{"content": " x"}]
 
 
 def test_an_answer_of_no_format_is_an_error(fake: Make) -> None:

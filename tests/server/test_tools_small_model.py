@@ -80,6 +80,18 @@ def test_required(server: Running) -> None:
     assert several or server.server._context.reader.tool_style.format.between_calls is None
 
 
+def test_beams_and_the_best_of_several(server: Running) -> None:
+    body = {"n": 2, "tool_choice": "required", "parallel_tool_calls": False}
+    beams = {**body, "use_beam_search": True}
+    given = choices(server, **beams)
+    assert [check(choice) for choice in given] == [1, 1]
+    events = server.events("/v1/chat/completions", **{**ASK, **beams})
+    for choice in given:
+        (call,) = joined(events, choice["index"])["message"]["tool_calls"]
+        assert call["function"] == choice["message"]["tool_calls"][0]["function"]
+    assert [check(choice) for choice in choices(server, **body, best_of=4, seed=9)] == [1, 1]
+
+
 def test_one_call_and_named(server: Running) -> None:
     for choice in choices(server, tool_choice="required", parallel_tool_calls=False, seed=2):
         assert check(choice) == 1
