@@ -51,6 +51,8 @@ class FakeTokenizer:
     eos_token_ids = frozenset({EOS})
     control_ids = frozenset({EOS})
     chat_template: str | None = "fake"
+    tool_template: str | None = "fake"
+    control_tokens: dict[str, int] = {}  # noqa: RUF012 - nobody changes it
 
     def __init__(self) -> None:
         self.decoded = 0

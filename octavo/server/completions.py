@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -30,7 +31,7 @@ from octavo.server.logprobs import (
     prompt_text_and_offsets,
 )
 from octavo.server.params import make_params
-from octavo.server.structured import read_structured
+from octavo.server.structured import in_words_of, read_structured
 
 
 async def complete(request: Request, context: ServerContext) -> Response:
@@ -64,7 +65,7 @@ async def complete(request: Request, context: ServerContext) -> Response:
         return [context.reader.read({name: prompt, **salt}) for name, prompt in wanted]
 
     prompts = await context.tokenize(request, read, sum(len(prompt) for _, prompt in wanted))
-    job = Job(prompts, params, deadline_seconds(request, fields, context), asked_by)
+    job = Job(prompts, params, deadline_seconds(request, fields, context), partial(in_words_of, asked_by))
     form = CompletionFormat(context, job, fields, usage)
     return Answer(context, job, form, fields.stream, ignored_header(ignored))
 

@@ -32,7 +32,7 @@ class ServerContext:
         self.options = options
         self.names = options.model_names or (loaded.options.model,)
         self.tokenizer = loaded.tokenizer
-        self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
+        self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len, options.tool_format)
         self.admission = Admission(options.max_queued_requests, options.max_queued_tokens)
         self.lifelines: set[Lifeline] = set()
         self.counts = RequestCounts()

@@ -59,6 +59,8 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         addresses = [listener.getsockname()[:2] for server in self.servers for listener in server.sockets]
         log("listening", addresses=[f"{address[0]}:{address[1]}" for address in addresses])
+        style = self._context.reader.tool_style
+        log("tools", format=style.format.name, native=style.native, reason=style.reason)
 
     async def main_loop(self) -> None:
         """Sleeps until there is an end to it; uvicorn's own looks ten times a second."""

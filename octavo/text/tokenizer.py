@@ -80,6 +80,16 @@ class Tokenizer:
         return self._chat_templates.get("default")
 
     @property
+    def tool_template(self) -> str | None:
+        """The source of the chat template that conversations with tools are rendered with."""
+        return self._chat_templates.get("tool_use", self.chat_template)
+
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        """Spelling -> id of the tokens that are commands to the model, not text."""
+        return self._codec.control_tokens
+
+    @property
     def verbatim(self) -> Tokenizer:
         """The same tokenizer, which decodes to all bytes of the tokens, also a space at the beginning that this one
         takes for SentencePiece's dummy prefix."""
