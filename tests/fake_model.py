@@ -104,6 +104,9 @@ class FakeEngine:
         self.before_step: Callable[[], None] = lambda: None
         self.executor = SimpleNamespace(execute=lambda step: None)
         self.sampler = SimpleNamespace(sample=lambda logits, states: None)
+        self.scheduler = SimpleNamespace(running=())
+        self.manager = SimpleNamespace(windows=(None,))
+        self.config = SimpleNamespace(max_model_len=4096)
 
     @property
     def has_unfinished(self) -> bool:

@@ -57,8 +57,7 @@ def measure_beams(
     say: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """One row a kind, after a warm-up of each. All kinds run in every round: the machine's moods hit them alike."""
-    engine = llm.loaded.engine
-    watch = Stopwatch({**computing_calls(engine), "ranking": (engine.sampler, "continuations")})
+    watch = Stopwatch(computing_calls(llm.loaded.engine))
     runs: dict[str, list[BeamRow]] = {name: [] for name in kinds(width, output_len)}
     for number in range(repeat + 1):
         say(f"round {number} of {repeat}" if number else "warm-up")

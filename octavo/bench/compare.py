@@ -111,8 +111,15 @@ def measure_compare(
     """The rows by engines, and what went wrong, by engine.
 
     In each round every piece of work goes to one engine after the other, so that a slow moment of the machine hits all.
-    An engine that fails does no more work. Before the first round each does a little, which does not count.
+    An engine that fails does no more work. Before the first round each does a little, which does not count. Raises
+    ValueError for work that is longer than the model allows.
     """
+    for row in rows:
+        if row.work.input_len + row.work.output_len > llm.loaded.max_model_len:
+            raise ValueError(
+                f"{row.name}: needs {row.work.input_len + row.work.output_len} tokens, "
+                f"max_model_len is {llm.loaded.max_model_len}"
+            )
     engines: list[Peer] = [Ours(llm), *peers]
     failed: dict[str, str] = {}
     values: dict[tuple[str, str], list[float]] = {(row.name, engine.name): [] for row in rows for engine in engines}

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from octavo._native import ThreadTeam
 
 READ_SIZES = tuple(megabytes * 2**20 for megabytes in (1, 4, 32, 128, 512))
+MOST_READ = 2**30
+"""No cache holds as much: more is read as fast"""
 PRODUCT_KINDS = ("int8", "bf16", "float32")
 
 
@@ -27,7 +29,8 @@ class MachineLimits:
         self._products: dict[str, float] = {}
 
     def read_speed(self, size: int) -> float:
-        """Bytes a second of reading `size` bytes over and over: what caches hold of them is read from there."""
+        """Bytes a second of reading `size` bytes over and over: what caches hold of them is read from there. For more
+        than MOST_READ, that of MOST_READ."""
         size = _rounded(size)
         if size not in self._reads:
             self._reads[size] = native_library().time_reads(size, self.isa, self._team, self._repeats)
@@ -57,7 +60,7 @@ class MachineLimits:
 
 
 def _rounded(size: int) -> int:
-    """To three significant binary digits, at least 64 KiB: sizes that are nearly equal share a measurement."""
-    size = max(size, 2**16)
+    """To three significant binary digits, so that nearly equal sizes share a measurement; from 64 KiB to MOST_READ."""
+    size = min(max(size, 2**16), MOST_READ)
     step = 1 << (size.bit_length() - 3)
     return -(-size // step) * step

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ class LlamaCpp:
             raise PeerError(f"no {BATCHED_BENCH} in {directory or 'PATH'}")
         self._program = Path(found)
         self._model, self._threads = model, threads
-        self.name = f"llama.cpp {_last_part(model.stem)}"
+        self.name = f"llama.cpp {_last_part(model.name)}"
         self.version = self._version()
 
     def run(self, work: Work) -> Taken:
@@ -106,7 +107,7 @@ class LlamaCpp:
             env={**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths)},
         )
         if done.returncode != 0:
-            raise PeerError(f"{self.name} ended with code {done.returncode}: {done.stderr.strip()[-500:]}")
+            raise PeerError(f"{self.name} ended with {_code(done.returncode)}: {done.stderr.strip()[-500:]}")
         return done.stdout + (done.stderr if both else "")
 
 
@@ -158,13 +159,19 @@ class InterpreterPeer:
             code = self._process.wait()
             self._errors.seek(0)
             words = self._errors.read().decode(errors="replace").strip()
-            raise PeerError(f"{self.name} ended with code {code}: {words[-500:]}")
+            raise PeerError(f"{self.name} ended with {_code(code)}: {words[-500:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
 
+def _code(code: int) -> str:
+    """An exit code in words: a build for another machine ends with SIGILL."""
+    return f"code {code}" if code >= 0 else signal.Signals(-code).name
+
+
 def _last_part(name: str) -> str:
     """What tells models of one family apart: "SmolLM2-135M-Instruct.Q4_0" -> "Q4_0", "ov-int4" -> "int4"."""
+    name = name.removesuffix(".gguf")
     return re.split(r"[.-]", name)[-1] or name
 
 

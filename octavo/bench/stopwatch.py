@@ -15,7 +15,11 @@ Calls = Mapping[str, tuple[Any, str]]
 
 def computing_calls(engine: Engine) -> Calls:
     """Those of an engine that are not Python: executor and sampler."""
-    return {"executor": (engine.executor, "execute"), "sampling": (engine.sampler, "sample")}
+    return {
+        "executor": (engine.executor, "execute"),
+        "sampling": (engine.sampler, "sample"),
+        "beams": (engine.sampler, "continuations"),
+    }
 
 
 def step_calls(engine: Engine) -> Calls:

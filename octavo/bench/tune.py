@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from octavo.bench.lengths import ALPACA, SHAREGPT, Lengths
 from octavo.bench.null_model import VOCAB_SIZE, null_engine
+from octavo.bench.report import make_report
 from octavo.engine.request import Request
 from octavo.engine.step import Step
 from octavo.sampling_params import SamplingParams
@@ -217,14 +218,10 @@ def _step(tables: tuple[npt.NDArray[np.int32], ...], case: Case, first: int, cou
 
 def report(loaded: LoadedModel, rows: Sequence[dict[str, Any]], tuning: Tuning) -> dict[str, Any]:
     """The measurement as one object."""
-    from octavo.bench.machine import machine_facts
-
-    return {
-        "benchmark": "tune",
-        "model": loaded.options.model,
-        "threads": loaded.threads,
-        "rows": list(rows),
-        "recommendation": asdict(tuning),
-        "short_requests": advise_short(rows, tuning.block_size),
-        "machine": machine_facts(),
-    }
+    return make_report(
+        "tune",
+        rows,
+        replace(loaded.options, threads=loaded.threads),
+        recommendation=asdict(tuning),
+        short_requests=advise_short(rows, tuning.block_size),
+    )

@@ -113,18 +113,15 @@ def _load(options: EngineOptions) -> LLM:
     return LLM.from_loaded(load(options))
 
 
-def _print(report: dict[str, Any], options: EngineOptions, as_json: bool) -> None:
+def _print(parts: dict[str, Any], options: EngineOptions, as_json: bool) -> None:
     if as_json:
-        from octavo.bench.machine import machine_facts
+        from octavo.bench.report import make_report
 
-        facts = {name: getattr(options, name) for name in EngineOptions.__dataclass_fields__}
-        click.echo(
-            json.dumps({"benchmark": "memory", **report, "options": facts, "machine": machine_facts()}, indent=2)
-        )
+        click.echo(json.dumps(make_report("memory", (), options, **parts), indent=2))
         return
     from octavo.bench.report import table
 
-    for name, rows in report.items():
+    for name, rows in parts.items():
         click.echo(f"{name}\n{table(rows)}\n")
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 @click.option("--format", "target", type=click.Choice(("w4", "w8")), required=True, help="Bits of most weights.")
 @click.option("--force", is_flag=True, help="Replace OUT where it exists.")
 @click.option("--requantize", is_flag=True, help="Take a model that is quantised already.")
+@click.option(
+    "--no-calibration", is_flag=True, help="With 4 bits, let all weights count alike, not by the size of their inputs."
+)
 @click.option("--no-check", is_flag=True, help="Do not measure the divergence from the original.")
 @click.option("--threads", type=click.IntRange(min=1), help="Default: the cores that this process may use.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -33,12 +36,14 @@ def quantize(
     target: Any,
     force: bool,
     requantize: bool,
+    no_calibration: bool,
     no_check: bool,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Write MODEL (an alias, a GGUF file, a directory of safetensors or a hub repository) as the GGUF file OUT with
-    weights in groups of 32, tokenizer and chat template included.
+    weights in groups of 32, tokenizer and chat template included. With 4 bits the model reads a text first, so that
+    the weights of large inputs are kept more exactly.
 
     Then both models read a short text, and the divergence of their distributions is measured against a bound. The
     exit code is 1 where it is above; the file stays.
@@ -47,7 +52,14 @@ def quantize(
 
     with user_errors():
         quantization = Quantization(
-            model, out, target, force=force, requantize=requantize, check=not no_check, threads=threads
+            model,
+            out,
+            target,
+            force=force,
+            requantize=requantize,
+            calibrate=not no_calibration,
+            check=not no_check,
+            threads=threads,
         )
         with _progress(quantization.new_bytes) as (written, say):
             result = quantization.run(written, say)

@@ -185,8 +185,8 @@ class GrammarCompiler:
 
 
 def _limits() -> LLParserLimits:
-    """In llguidance's units of work. The engine waits for a step, of which the worst known grammar takes 50 ms. A schema
-    of 100 tools has 4300 symbols, an object with 300 optional properties 1200 items in a row."""
+    """In llguidance's units of work. The engine waits for a step, of which the worst known grammar takes 50 ms. A
+    schema of 100 tools has 4300 symbols, an object with 300 optional properties 1200 items in a row."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(

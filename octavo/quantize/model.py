@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ from octavo.loaders.gguf_writer import NewTensor, copied_metadata, require_room,
 from octavo.loaders.hub import resolve_model
 from octavo.memory import core_facts
 from octavo.models.registry import build_program
+from octavo.quantize.calibration import measure_importance, require_memory
 from octavo.quantize.check import Check, check_divergence, choose_baseline
 from octavo.quantize.description import check_description, model_metadata, model_tensors
 from octavo.quantize.tensors import (
@@ -56,7 +57,7 @@ class Quantized:
     kinds: Mapping[str, int]
     """kind -> number of tensors"""
     seconds: float
-    """for writing, without the check"""
+    """for calibration and writing, without the check"""
     check: Check | None
     """None where it was not wanted"""
 
@@ -72,13 +73,15 @@ class Quantization:
         *,
         force: bool = False,
         requantize: bool = False,
+        calibrate: bool = True,
         check: bool = True,
         threads: int | None = None,
     ) -> None:
         """`model`: what octavo loads; `out`: the file to write.
 
-        force: replace `out` where it exists. requantize: take a model whose weights are quantised already. check:
-        measure the divergence afterwards. Raises ValueError or OSError with what is wrong.
+        force: replace `out` where it exists. requantize: take a model whose weights are quantised already. calibrate:
+        with 4 bits, let errors count by how large the inputs of the weights are on a text. check: measure the
+        divergence afterwards. Raises ValueError or OSError with what is wrong.
         """
         _check_place(out, force)
         self.out, self.target = out, target
@@ -101,6 +104,9 @@ class Quantization:
         if self.original.path.is_dir():
             check_description(self.original.config, self.metadata, shapes)
         require_room(out.parent, self.new_bytes)
+        self.calibrate = calibrate and target == "w4"
+        if self.calibrate:
+            require_memory(self.original)
         self.baseline = choose_baseline(self.original, self.new_bytes) if check else None
 
     @property
@@ -114,8 +120,13 @@ class Quantization:
         Raises ValueError, naming the tensor, where a weight is not finite; then no file is left behind.
         """
         started = time.perf_counter()
+        conversions = self.conversions
+        if self.calibrate:
+            say("weighing the inputs of the linears on a text")
+            importance = measure_importance(self.original, self.tokenizer, self.threads)
+            conversions = [replace(each, importance=importance.get(each.canonical)) for each in conversions]
         with ThreadPoolExecutor(self.threads, "octavo-quantize") as pool:
-            tensors = [*self.extra, *new_tensors(self.conversions, Pieces(pool, 2 * self.threads))]
+            tensors = [*self.extra, *new_tensors(conversions, Pieces(pool, 2 * self.threads))]
             size = write_gguf(self.out, self.metadata, tensors, written)
         seconds = time.perf_counter() - started
         check = None

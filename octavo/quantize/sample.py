@@ -1,4 +1,4 @@
-"""Text that every model knows something about: what the check is measured on, and probes of tokenizers."""
+"""Texts: what the check is measured on, what the inputs' weights are measured on, and probes of tokenizers."""
 
 from __future__ import annotations
 
@@ -35,6 +35,53 @@ is away." He hesitated, then smiled. "Then you're the one I wanted to see. My gr
 1952, and I believe it's time that somebody brought it back."
 """
 """About 450 tokens of prose, facts, code, a list and speech."""
+
+CALIBRATION: Final = """\
+A glacier is a river of ice. Snow that falls on high ground is pressed together by the snow above it until it turns
+into ice, and under its own weight the ice begins to flow downhill, a few centimetres or sometimes several metres a day.
+Where it reaches warmer valleys it melts, leaving behind the stones that it carried. Much of northern Europe was shaped
+this way.
+
+Question: A train leaves at 9:40 and arrives at 13:05. How long does the journey take?
+Answer: From 9:40 to 13:00 it is 3 hours and 20 minutes, and 5 more minutes make 3 hours and 25 minutes.
+
+The committee met on Tuesday to discuss the budget. After a long debate, 14 members voted in favour, 6 against, and 2
+abstained. The chairwoman thanked everyone for their patience and said that the new rules would apply from 1 January.
+
+import json
+
+class Inventory:
+    def __init__(self, path):
+        self.path = path
+        self.items = {}
+
+    def add(self, name: str, count: int = 1) -> None:
+        if count <= 0:
+            raise ValueError("count must be positive")
+        self.items[name] = self.items.get(name, 0) + count
+
+    def save(self):
+        with open(self.path, "w") as file:
+            json.dump(self.items, file, indent=2)
+
+Old Mr. Peters had repaired clocks for fifty years. "People bring me their grandmother's watch," he used to say, "and
+what they really want is to hear it tick again." His shop was dark and smelled of oil; on every wall something moved.
+When his hands began to shake, he taught the girl from next door how to hold the tweezers, and never once raised his
+voice.
+
+Dear Ms. Novak,
+thank you for your letter of 3 March. We are sorry to hear that your order (no. 48213) arrived damaged. A replacement
+will be sent to you this week at no extra cost; please keep the original packaging. Kind regards, the customer service.
+
+| city | population | founded |
+|---|---|---|
+| Lisbon | 545,000 | c. 1200 BC |
+| Vienna | 1,980,000 | 1st century |
+
+Plants make sugar from carbon dioxide and water with the energy of sunlight; oxygen is left over. At night they breathe
+as animals do. Le soleil se lève à l'est. Die Sonne geht im Osten auf. El sol sale por el este.
+"""
+"""About 600 tokens, no sentence of which is in SAMPLE"""
 
 PROBES: Final = (
     SAMPLE,

@@ -39,6 +39,10 @@ class Conversion:
     name: str
     """in the new file"""
     kind: str
+    canonical: str
+    """the name that the model's program has for it"""
+    importance: NDArray[np.float32] | None = None
+    """[in], of a matrix: how much the errors of a column count"""
 
 
 def target_kind(name: str, shape: Sequence[int], kind: str, target: Format) -> str:
@@ -61,7 +65,7 @@ def directory_conversions(tensors: Sequence[TensorSource], config: ModelConfig, 
         if config.family in ("llama", "mistral") and any(part in source.name for part in _ROTATED):
             order = rotary_row_order(source.shape[0] // config.head_dim, config.head_dim)
             source = replace(source, row_order=np.argsort(order).astype(np.int32))
-        conversions.append(Conversion(source, gguf_name(source.name, config.family), kind))
+        conversions.append(Conversion(source, gguf_name(source.name, config.family), kind, source.name))
     return conversions
 
 
@@ -71,7 +75,8 @@ def gguf_conversions(file: GgufFile, config: ModelConfig, target: Format) -> lis
     for tensor in file.tensors.values():
         source = TensorSource(tensor.name, tensor.shape, tensor.kind, tensor.raw)
         name = canonical_name(tensor.name, config.family) or tensor.name
-        conversions.append(Conversion(source, tensor.name, target_kind(name, tensor.shape, tensor.kind, target)))
+        kind = target_kind(name, tensor.shape, tensor.kind, target)
+        conversions.append(Conversion(source, tensor.name, kind, name))
     return conversions
 
 
@@ -118,7 +123,7 @@ def _piece(conversion: Conversion, first: int, last: int) -> NDArray[np.uint8]:
             return _stored_rows(source, first, last)
         if kind == "F32":
             return values.astype("<f4").reshape(-1).view(np.uint8)
-        return quantize_blocks(kind, values.reshape(-1))
+        return quantize_blocks(kind, values, conversion.importance)
     except ValueError as error:
         raise ValueError(f"tensor {source.name!r}, rows {first} to {last - 1}: {error}") from None
 

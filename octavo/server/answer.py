@@ -15,7 +15,7 @@ from octavo.server.context import ServerContext
 from octavo.server.errors import ApiError, as_api_error
 from octavo.server.job import Job
 from octavo.server.lifeline import ClientGone, ClientTooSlow, Lifeline
-from octavo.server.request_log import note
+from octavo.server.request_log import note, note_failure
 from octavo.server.structured import in_words_of
 
 DONE = b"data: [DONE]\n\n"
@@ -125,6 +125,7 @@ class Answer(Response):
         if not self._started:
             await error.response()(scope, receive, send)
         elif self._stream:
+            note_failure(scope, error.status)
             body = f"data: {_encode(error.body)}\n\n".encode() + DONE
             await send({"type": "http.response.body", "body": body, "more_body": False})
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.outputs import CompletionOutput, RequestOutput
-from octavo.prompts import TokenizedPrompt
+from octavo.prompts import TokenizedPrompt, text_size
 from octavo.server.answer import Answer, ending_json, usage_json
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
@@ -42,7 +42,7 @@ async def chat(request: Request, context: ServerContext) -> Response:
 
     if fields.cache_salt == "":
         raise bad_request("cache_salt: must not be empty")
-    prompt = await context.tokenize(read, sum(len(message["content"] or "") for message in messages))
+    prompt = await context.tokenize(request, read, text_size(messages))
     job = Job([prompt], params, deadline_seconds(request, fields, context), asked_by)
     return Answer(context, job, ChatFormat(context, job, fields, usage), fields.stream, ignored_header(ignored))
 

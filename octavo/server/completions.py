@@ -63,7 +63,7 @@ async def complete(request: Request, context: ServerContext) -> Response:
     def read() -> list[TokenizedPrompt]:
         return [context.reader.read({name: prompt, **salt}) for name, prompt in wanted]
 
-    prompts = await context.tokenize(read, sum(len(prompt) for _, prompt in wanted))
+    prompts = await context.tokenize(request, read, sum(len(prompt) for _, prompt in wanted))
     job = Job(prompts, params, deadline_seconds(request, fields, context), asked_by)
     form = CompletionFormat(context, job, fields, usage)
     return Answer(context, job, form, fields.stream, ignored_header(ignored))

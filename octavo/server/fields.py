@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from octavo.parameter_checks import MAX_INT32, MAX_LOGIT_BIAS_ENTRIES, MAX_PENALTY, MAX_REPETITION_PENALTY
+from octavo.sampling_params import MAX_N, MAX_TEMPERATURE
 from octavo.server.errors import bad_request, short, unsupported
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -48,6 +50,18 @@ ObjectField = Annotated[Any, WithJsonSchema({"type": "object"})]
 SchemaField = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, _TEXT]})]
 
 
+def _check_entries(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) > MAX_LOGIT_BIAS_ENTRIES:
+        raise ValueError(f"It has {len(value)} entries, the limit is {MAX_LOGIT_BIAS_ENTRIES}")
+    return value
+
+
+# One wrong entry is enough: an error for each of a million takes seconds.
+IdsField = Annotated[list[int], Field(fail_fast=True)]
+BiasField = Annotated[dict[str, float], BeforeValidator(_check_entries)]
+TextsField = Annotated[list[str], Field(fail_fast=True)]
+
+
 class Fields(BaseModel):
     """Strict types: no strings for numbers, no booleans for integers."""
 
@@ -56,10 +70,17 @@ class Fields(BaseModel):
     model: str | None = Field(None, description="The served model's name; may be left out")
 
 
-class GenerationFields(Fields):
-    """Sampling and delivery: OpenAI's names, and vLLM's for the rest. Ranges are SamplingParams'."""
+def _limits(default: Any, low: float, high: float, *, above: bool = False, below: bool = False) -> Any:
+    """A field whose range, ends excluded where `above` or `below`, is written in its schema; SamplingParams checks
+    it."""
+    limits = {"exclusiveMinimum" if above else "minimum": low, "exclusiveMaximum" if below else "maximum": high}
+    return Field(default, json_schema_extra=dict(limits))
 
-    n: int = Field(1, description="Answers; with use_beam_search also the beams, where best_of is not given")
+
+class GenerationFields(Fields):
+    """Sampling and delivery: OpenAI's names, and vLLM's for the rest."""
+
+    n: int = _limits(1, 1, MAX_N)
     best_of: int | None = Field(
         None, description="Answers to generate, or beams to search, of which the n best are given; n in a stream"
     )
@@ -68,19 +89,19 @@ class GenerationFields(Fields):
     early_stopping: bool | Literal["never"] = Field(
         False, description="With use_beam_search: end with the first finished beams"
     )
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: dict[str, float] | None = None
+    temperature: float = _limits(1.0, 0, MAX_TEMPERATURE)
+    top_p: float = _limits(1.0, 0, 1, above=True)
+    top_k: int = _limits(0, -1, MAX_INT32)
+    min_p: float = _limits(0.0, 0, 1, below=True)
+    repetition_penalty: float = _limits(1.0, 0, MAX_REPETITION_PENALTY, above=True)
+    presence_penalty: float = _limits(0.0, -MAX_PENALTY, MAX_PENALTY)
+    frequency_penalty: float = _limits(0.0, -MAX_PENALTY, MAX_PENALTY)
+    logit_bias: BiasField | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | TextsField | None = None
+    stop_token_ids: IdsField | None = None
     include_stop_str_in_output: bool = False
-    min_tokens: int = 0
+    min_tokens: int = _limits(0, 0, MAX_INT32)
     ignore_eos: bool = False
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
@@ -105,7 +126,9 @@ class CompletionFields(GenerationFields):
     """POST /v1/completions"""
 
     prompt: PromptField
-    max_tokens: int = Field(16, description="0 with echo scores the prompt")
+    max_tokens: int = Field(
+        16, description="0 with echo scores the prompt", json_schema_extra={"minimum": 0, "maximum": MAX_INT32}
+    )
     echo: bool = False
     logprobs: int | None = None
 
@@ -134,7 +157,7 @@ class TokenizeFields(Fields):
 class DetokenizeFields(Fields):
     """POST /detokenize"""
 
-    tokens: list[int]
+    tokens: IdsField
 
 
 Anyfields = TypeVar("Anyfields", bound=Fields)

@@ -27,8 +27,14 @@ class ServerOptions:
     max_prompts: int = 256
     """Prompts of one completion request"""
     max_body_bytes: int = 4 * 2**20
+    max_connections: int = 1000
+    """Past it a connection is closed with 503"""
+    head_seconds: float = 10.0
+    """Time for a request's head to arrive, from its first byte or a new connection's start"""
     body_seconds: float = 30.0
     """Time for a request's body to arrive"""
+    keep_alive_seconds: float = 5.0
+    """An idle connection is closed after so long"""
     request_seconds: float = 600.0
     """A request's deadline, where it asks for none or for a later one"""
     slow_client_seconds: float = 30.0

@@ -87,6 +87,13 @@ def test_an_engine_that_fails_is_left_out_from_there_on() -> None:
     assert {row["engine"]: len(row["values"]) for row in measured} == {"octavo": 3, "a": 1, "b": 3}
 
 
+def test_work_that_is_too_long_is_refused_before_the_first_round() -> None:
+    log: list[tuple[str, Work]] = []
+    with LLM.from_loaded(make_fake_model()) as llm, pytest.raises(ValueError, match=r"needs 8192 .* 4096"):
+        measure_compare(llm, [FakePeer("a", log)], make_rows([1], 8, 4, prefill=0, context=8192))
+    assert log == []
+
+
 def test_the_command_names_what_is_absent(octavo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OCTAVO_LLAMA_CPP", "OCTAVO_OPENVINO_PYTHON", "OCTAVO_TRANSFORMERS_PYTHON"):
         monkeypatch.delenv(name, raising=False)

@@ -10,7 +10,7 @@ import pytest
 from octavo.bench.peers import InterpreterPeer, LlamaCpp, PeerError, Taken, Work, make_peers
 
 BENCH = """#!{python}
-import json, sys
+import json, os, signal, sys
 arguments = sys.argv[1:]
 if arguments == ["--version"]:
     sys.stderr.write("version: 4711 (abc)\\nbuilt with cc\\n")
@@ -19,6 +19,8 @@ value = lambda name: arguments[arguments.index(name) + 1]
 if value("-m").endswith("bad.gguf"):
     sys.stderr.write("cannot load it")
     sys.exit(3)
+if value("-m").endswith("foreign.gguf"):
+    os.kill(os.getpid(), signal.SIGILL)
 if value("-m").endswith("silent.gguf"):
     sys.exit()
 assert value("--output-format") == "jsonl" and value("-t") == "2"
@@ -66,6 +68,8 @@ def test_llama_cpp_decodes_one_token_less_than_is_asked_for(llama: Path) -> None
 def test_llama_cpp_fails_with_its_own_words(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(PeerError, match="code 3: cannot load it"):
         LlamaCpp(Path("bad.gguf"), 2, llama).run(Work(1, 8, 8))
+    with pytest.raises(PeerError, match="ended with SIGILL"):
+        LlamaCpp(Path("foreign.gguf"), 2, llama).run(Work(1, 8, 8))
     with pytest.raises(PeerError, match="no result in"):
         LlamaCpp(Path("silent.gguf"), 2, llama).run(Work(1, 8, 8))
     with pytest.raises(PeerError, match="no llama-batched-bench in /nowhere"):

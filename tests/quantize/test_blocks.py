@@ -61,6 +61,25 @@ def test_q4_1_has_a_fifth_less_error_than_the_plain_grid_on_normal_weights() -> 
     assert ours < 0.82 * ((_plain_affine(values) - values) ** 2).mean()
 
 
+def test_important_columns_are_kept_more_exactly() -> None:
+    values = np.random.default_rng(3).standard_normal((200, 64)).astype(np.float32)
+    importance = np.full(64, 0.1, np.float32)
+    importance[[3, 40]] = 30.0
+
+    def errors(found: npt.NDArray[np.uint8]) -> Floats:
+        return ((dequantize_blocks("Q4_1", found).reshape(200, 64) - values) ** 2).mean(axis=0)
+
+    alike, weighed = errors(quantize_blocks("Q4_1", values)), errors(quantize_blocks("Q4_1", values, importance))
+    assert (weighed[[3, 40]] < alike[[3, 40]] / 4).all()
+    assert (weighed * importance).sum() < (alike * importance).sum() / 2
+
+
+def test_equal_importance_changes_nothing() -> None:
+    values = np.random.default_rng(4).standard_normal((70, 96)).astype(np.float32)
+    same = quantize_blocks("Q4_1", values, np.ones(96, np.float32))
+    np.testing.assert_array_equal(same, quantize_blocks("Q4_1", values))
+
+
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
 def test_blocks_of_one_value_keep_it(kind: str) -> None:
     for value in (0.0, 1.0, -0.5, 1e-3, LARGEST):
@@ -84,9 +103,11 @@ def test_what_was_on_a_grid_stays_there(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
 def test_bytes_do_not_depend_on_the_cut(kind: str) -> None:
-    values = np.random.default_rng(2).standard_normal(32 * 5000).astype(np.float32)
-    whole = quantize_blocks(kind, values)
-    parts = [quantize_blocks(kind, part) for part in np.split(values, [32, 32 * 2049, 32 * 2050])]
+    generator = np.random.default_rng(2)
+    values = generator.standard_normal((1700, 96)).astype(np.float32)
+    importance = generator.uniform(0.1, 2, 96).astype(np.float32)
+    whole = quantize_blocks(kind, values, importance)
+    parts = [quantize_blocks(kind, part, importance) for part in np.split(values, [1, 683, 684])]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 

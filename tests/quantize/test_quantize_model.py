@@ -106,6 +106,15 @@ def test_a_quantised_model_is_refused_but_on_request(random_model: MakeDirectory
     assert ours["blk.0.ffn_up.weight"].kind == "Q4_1"
 
 
+def test_a_file_may_replace_itself(random_model: MakeDirectory, tmp_path: Path) -> None:
+    file, other = tmp_path / "1.gguf", tmp_path / "2.gguf"
+    _quantize(random_model("llama"), file, "w8", check=False)
+    _quantize(file, other, requantize=True, check=False)
+    result = _quantize(file, file, requantize=True, force=True)
+    assert result.check is not None and result.check.passed
+    assert file.read_bytes() == other.read_bytes()
+
+
 def test_bytes_do_not_depend_on_threads(random_model: MakeDirectory, tmp_path: Path) -> None:
     directory = random_model("llama")
     for threads in (1, 3):
