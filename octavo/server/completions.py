@@ -149,8 +149,9 @@ class CompletionFormat:
     ) -> dict[str, Any]:
         """Text and the logprobs of the tokens that were not sent before, the prompt's first where it is echoed."""
         if self._fields.max_tokens == 0:
-            completion = replace(completion, token_ids=[], logprobs=None if completion.logprobs is None else [])
-            completion.finish_reason, completion.stop_reason = "length", None
+            completion = replace(completion, token_ids=[], finish_reason="length", stop_reason=None, score=None)
+            if completion.logprobs is not None:
+                completion.logprobs = []
             text = ""
         first = index not in self._sent_tokens
         logprobs = None if completion.logprobs is None else CompletionLogprobs()
