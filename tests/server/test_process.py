@@ -8,6 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx2
 import pytest
