@@ -56,7 +56,7 @@ class FakeTokenizer:
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         return list(text.encode())
 
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+    def decode(self, ids: list[int], skip_special_tokens: bool = True, after: object = ()) -> str:
         self.decoded += 1
         return bytes(token for token in ids if token != EOS).decode(errors="replace")
 
@@ -66,7 +66,7 @@ class FakeTokenizer:
         text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
         return self.encode(text + ("assistant: " if add_generation_prompt else ""))
 
-    def detokenizer(self, skip_special_tokens: bool = True) -> FakeDetokenizer:
+    def detokenizer(self, skip_special_tokens: bool = True, after: object = ()) -> FakeDetokenizer:
         return FakeDetokenizer()
 
 

@@ -175,5 +175,6 @@ class CompletionFormat:
             text, offsets = prompt_text_and_offsets(prompt.text, prompt.token_ids, self._tokenizer, skip)
             if logprobs is not None and output.prompt_logprobs is not None:
                 logprobs.add(prompt.token_ids, output.prompt_logprobs, offsets, self._spelling)
-        self._offsets[index] = TokenOffsets(self._tokenizer, skip, len(text))
+        before = self._job.prompts[place].token_ids
+        self._offsets[index] = TokenOffsets(self._tokenizer, skip, len(text), before)
         return text

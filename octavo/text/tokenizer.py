@@ -88,23 +88,29 @@ class Tokenizer:
             ids.insert(0, bos)
         return ids
 
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of all ids. Unknown ids give nothing; bytes that are no UTF-8 give U+FFFD."""
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True, after: Sequence[int] = ()) -> str:
+        """The text of all ids, as it stands after the text of others. Unknown ids give nothing; bytes that are no
+        UTF-8 give U+FFFD."""
         if not self._has_bytes:
             return self._codec.decode_text(token_ids, skip_special_tokens)
         table = self._tables[skip_special_tokens]
-        return decode_bytes(table, token_ids, self._codec.strips_leading_space)
+        return decode_bytes(table, token_ids, self._strips(table, after))
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """What one id adds to the text, control tokens spelled out; None where the decoder has no rule per
         token."""
         return self._codec.token_bytes(token_id)
 
-    def detokenizer(self, skip_special_tokens: bool = True) -> IncrementalDetokenizer:
-        """A new detokenizer for one stream of ids."""
+    def detokenizer(self, skip_special_tokens: bool = True, after: Sequence[int] = ()) -> IncrementalDetokenizer:
+        """A new detokenizer for one stream of ids, which continues the text of others."""
         if self._has_bytes:
-            return ByteDetokenizer(self._tables[skip_special_tokens], self._codec.strips_leading_space)
+            table = self._tables[skip_special_tokens]
+            return ByteDetokenizer(table, self._strips(table, after))
         return PrefixDetokenizer(functools.partial(self._codec.decode_text, skip_special_tokens=skip_special_tokens))
+
+    def _strips(self, table: TokenBytes, after: Sequence[int]) -> bool:
+        """A space is dropped where a text begins, not where it is continued."""
+        return self._codec.strips_leading_space and not any(table[token_id] for token_id in after)
 
     def apply_chat_template(
         self,

@@ -173,8 +173,8 @@ def test_fault_in_one_request_ends_that_one_only(fake: Callable[..., Running]) -
     tokenizer: Any = server.llm.loaded.tokenizer
     make = tokenizer.detokenizer
 
-    def detokenizer(skip: bool) -> Any:
-        made = make(skip)
+    def detokenizer(skip: bool, after: Any) -> Any:
+        made = make(skip, after)
         append = made.append
 
         def checked(token_id: int) -> str:
@@ -378,7 +378,7 @@ def test_answers_are_counted_by_route_and_status(fake: Callable[..., Running]) -
     until(lambda: not engine.running)
     engine.before_step = lambda: time.sleep(0.001)
     server.complete(**LONG | {"timeout": 0.05})
-    server.events("/v1/completions", **LONG | {"timeout": 0.05})
+    server.complete(**LONG | {"timeout": 1.0, "stream": True})
     server.server._context.drain()
     server.complete(prompt="hello")
     counts = {name: value for name, value in server.metrics().items() if name.startswith("octavo_http_requests_total")}
