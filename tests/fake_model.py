@@ -67,7 +67,7 @@ class FakeTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         return b"<end>" if token_id == EOS else bytes([token_id])
 
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+    def decode(self, ids: list[int], skip_special_tokens: bool = True, after: object = ()) -> str:
         self.decoded += 1
         return bytes(token for token in ids if token != EOS).decode(errors="replace")
 
@@ -77,7 +77,7 @@ class FakeTokenizer:
         text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
         return self.encode(text + ("assistant: " if add_generation_prompt else ""))
 
-    def detokenizer(self, skip_special_tokens: bool = True) -> FakeDetokenizer:
+    def detokenizer(self, skip_special_tokens: bool = True, after: object = ()) -> FakeDetokenizer:
         return FakeDetokenizer()
 
 

@@ -179,6 +179,7 @@ class CompletionFormat:
             text, offsets = prompt_text_and_offsets(prompt.text, prompt.token_ids, self._tokenizer, skip)
             if logprobs is not None and output.prompt_logprobs is not None:
                 logprobs.add(prompt.token_ids, output.prompt_logprobs, offsets, self._spelling)
-        verbatim = self._job.params.structured_outputs is not None
-        self._offsets[index] = TokenOffsets(self._tokenizer.verbatim if verbatim else self._tokenizer, skip, len(text))
+        tokenizer = self._tokenizer if self._job.params.structured_outputs is None else self._tokenizer.verbatim
+        before = self._job.prompts[place].token_ids
+        self._offsets[index] = TokenOffsets(tokenizer, skip, len(text), before)
         return text
