@@ -126,6 +126,7 @@ def engine_arguments(options: EngineOptions) -> list[str]:
     for flag, value in (
         ("--dtype", options.dtype),
         ("--block-size", options.block_size),
+        ("--kv-cache-dtype", options.kv_cache_dtype),
         ("--kv-cache-memory", options.kv_cache_memory),
         ("--max-model-len", options.max_model_len),
         ("--max-num-seqs", options.max_num_seqs),
