@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from octavo.loaders.model_cache import octavo_home, read_note, write_note
+from octavo.quantize.sample import SAMPLE
 
 if TYPE_CHECKING:
     from octavo.executors.native import NativeExecutor
@@ -21,24 +22,6 @@ KV_DRIFT_BOUND: Final = 0.01
 MAX_POSITIONS: Final = 256
 _CHUNK: Final = 64
 _BLOCK_SIZE: Final = 64
-
-_TEXT: Final = """\
-The harbour was built in 1874, when the town still lived from herring. Two moles of granite, 310 and 265 metres long,
-keep the swell out; between them a channel of nine metres is dredged every spring. "You learn the bar before you learn
-to read," the pilots used to say, and the older ones mean it. Of 48 boats that were registered at the turn of the
-century, five are left. Three of them take visitors to the seal banks, the fourth belongs to the university, which
-measures temperature, salinity and oxygen once a week, and the fifth has not moved for years.
-
-How does one estimate the yearly catch from such records? First, sum what each boat landed; second, divide by the days
-on which it went out; third, correct for the weather. In Python that is short:
-
-    def yearly_catch(landings, days, weather):
-        rates = [sum(tons) / max(day, 1) for tons, day in zip(landings, days)]
-        return sum(rate * weather[month % 12] for month, rate in enumerate(rates))
-
-The result for 1911 is about 2,480 tons, twice what the books of the harbour master say. Either the boats were smaller
-than their owners claimed, or, as Anna Lindqvist wrote in her study, "a good deal of fish never saw the scales".
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +44,7 @@ def measure_kv_drift(
     """
     from octavo.divergence import measure
 
-    token_ids = encode(_TEXT)[: min(MAX_POSITIONS, program.max_model_len)]
+    token_ids = encode(SAMPLE)[: min(MAX_POSITIONS, program.max_model_len)]
     exact, rounded = executor.with_kv_cache_dtype("auto"), executor.with_kv_cache_dtype("int8")
     result = measure(rounded, exact, program, token_ids, _BLOCK_SIZE, _CHUNK)
     return KVDrift(len(result.kl), float(result.kl.mean()), float(result.same_top.mean()))
@@ -75,7 +58,7 @@ def find_kv_drift(
     home: Path | None = None,
 ) -> KVDrift:
     """The drift of a model file, from $OCTAVO_HOME where it has been measured before with such an executor."""
-    key = "\n".join((fingerprint, executor.name, executor.default_kv_cache_dtype, _TEXT))
+    key = "\n".join((fingerprint, executor.name, executor.default_kv_cache_dtype, SAMPLE))
     path = octavo_home(home) / "kv_drift" / f"{sha256(key.encode()).hexdigest()[:32]}.json"
     with suppress(TypeError):
         return KVDrift(**(read_note(path) or {}))

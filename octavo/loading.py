@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from octavo.executors.interface import Executor
     from octavo.executors.native import NativeExecutor
     from octavo.executors.reference import ReferenceExecutor
+    from octavo.guidance import GrammarCompiler
     from octavo.loaders.checkpoint import Checkpoint
     from octavo.models.model_config import ModelConfig
     from octavo.program.operations import Program
@@ -50,6 +51,8 @@ class LoadedModel:
     """Of the checkpoint's tensors, as stored"""
     kv_cache_dtype: str
     """How the executor keeps K and V"""
+    grammars: GrammarCompiler
+    """Compiles structured outputs; builds nothing before the first one"""
     block_size_reason: str = "as the options say"
 
     @property
@@ -63,6 +66,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Frees the executor's threads and memory."""
+        self.grammars.close()
         self.engine.close()
         self.executor.close()
 
@@ -108,8 +112,10 @@ def _assemble(
     from octavo.engine.cache_key import encode_fields
     from octavo.engine.engine import Engine
     from octavo.engine.engine_config import EngineConfig
+    from octavo.guidance import GrammarCompiler
     from octavo.sampling.sampler import Sampler
 
+    eos_token_ids = frozenset({*tokenizer.eos_token_ids, *checkpoint.config.eos_token_ids})
     block_size = _block_size(options)
     block_bytes = executor.block_bytes(block_size)
     num_blocks = choose_num_blocks(options, program, block_bytes, max_model_len)
@@ -137,7 +143,7 @@ def _assemble(
                 ]
             ),
         ),
-        eos_token_ids=frozenset({*tokenizer.eos_token_ids, *checkpoint.config.eos_token_ids}),
+        eos_token_ids=eos_token_ids,
     )
     return LoadedModel(
         options=options,
@@ -154,6 +160,7 @@ def _assemble(
         block_bytes=block_bytes,
         weight_bytes=sum(source.raw.nbytes for source in checkpoint.tensors.values()),
         kv_cache_dtype=executor.kv_cache_dtype,
+        grammars=GrammarCompiler(tokenizer, program.vocab_size, eos_token_ids),
     )
 
 

@@ -16,6 +16,9 @@ Conversation = Sequence[Message]
 Prompt = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, {"prompt": text} or {"prompt_token_ids": ids}, the last two with "cache_salt" as an
 option"""
+CHARACTERS_PER_TOKEN = 16
+"""Text of more characters than this for each token of the context is refused unread: tokenizing megabytes that
+cannot fit takes minutes"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class PromptReader:
         inner, salt = _unpack(prompt) if isinstance(prompt, Mapping) else (prompt, None)
         if isinstance(inner, str):
             _check_text(inner, "prompt")
+            self.check_size(len(inner), "prompt")
             ids = self._tokenizer.encode(inner, add_special_tokens=True)
             return self._checked(TokenizedPrompt(inner, ids, salt))
         return self._checked(TokenizedPrompt(None, self._read_ids(inner), salt))
@@ -82,6 +86,7 @@ class PromptReader:
                 raise ValueError(f'messages[{number}]: must be an object with "role" and "content"')
             if isinstance(message.get("content"), str):
                 _check_unicode(message["content"], f"messages[{number}].content")
+        self.check_size(text_size([messages, tools]), "messages")
         ids = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages],
             add_generation_prompt=add_generation_prompt,
@@ -90,9 +95,19 @@ class PromptReader:
         text = self._tokenizer.decode(ids, skip_special_tokens=False)
         return self._checked(TokenizedPrompt(text, ids))
 
+    def check_size(self, characters: int, field: str) -> None:
+        """ValueError for more text than could ever fit the context."""
+        limit = CHARACTERS_PER_TOKEN * self._max_model_len
+        if characters > limit:
+            raise ValueError(
+                f"{field}: has {characters} characters; with max_model_len={self._max_model_len} it may have at most "
+                f"{limit}"
+            )
+
     def _read_ids(self, prompt: Sequence[int]) -> list[int]:
         if not isinstance(prompt, Sequence):
             raise ValueError(f"prompt: must be text or token ids, not {type(prompt).__name__}")
+        self._check_length(len(prompt))
         for place, token_id in enumerate(prompt):
             if type(token_id) is not int and (isinstance(token_id, bool) or not isinstance(token_id, numbers.Integral)):
                 raise ValueError(f"prompt_token_ids[{place}]={token_id!r}: must be an integer")
@@ -104,7 +119,10 @@ class PromptReader:
         return [int(token_id) for token_id in prompt]
 
     def _checked(self, prompt: TokenizedPrompt) -> TokenizedPrompt:
-        length = len(prompt.token_ids)
+        self._check_length(len(prompt.token_ids))
+        return prompt
+
+    def _check_length(self, length: int) -> None:
         if length == 0:
             raise ValueError("prompt: must not be empty")
         if length >= self._max_model_len:
@@ -112,7 +130,20 @@ class PromptReader:
                 f"prompt: has {length} tokens; with max_model_len={self._max_model_len} it may have at most "
                 f"{self._max_model_len - 1}, so that one token can follow"
             )
-        return prompt
+
+
+def text_size(value: Any) -> int:
+    """Characters of all texts in a JSON-like value, names included, and one for anything else in it."""
+    size, waiting = 0, [value]
+    while waiting:
+        entry = waiting.pop()
+        if isinstance(entry, Mapping):
+            waiting += [*entry.keys(), *entry.values()]
+        elif isinstance(entry, list | tuple):
+            waiting += entry
+        else:
+            size += len(entry) if isinstance(entry, str) else 1
+    return size
 
 
 def _unpack(prompt: Mapping[str, Any]) -> tuple[str | Sequence[int], str | None]:

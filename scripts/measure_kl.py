@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 def make_executor(kind: str, program: Program, checkpoint: Checkpoint, threads: int) -> Executor:
     """An executor by its word on the command line."""
-    name, dtype, kv_cache_dtype = (*kind.split(":"), "auto", "auto")[:3]
-    if name == "reference" and dtype == "auto":
+    name, dtype, kv_cache_dtype, *rest = (*kind.split(":"), "auto", "auto")
+    if name == "reference" and dtype == "auto" and len(rest) < 3:
         return ReferenceExecutor(program, checkpoint, threads, kv_cache_dtype)
-    if name != "native":
+    if name != "native" or len(rest) > 2:
         raise ValueError(f"executor is {kind!r}; known are reference[:auto[:KV]] and native[:DTYPE[:KV]]")
     from octavo.executors.native import NativeExecutor
 

@@ -56,6 +56,8 @@ def test_prompts_of_every_form(fake_model: LoadedModel, prompts: Any, texts: lis
         ([[True]], r"prompt_token_ids\[0\]=True: must be an integer"),
         ([[1, 257]], r"prompt_token_ids\[1\]=257: must be from 0 to 256"),
         ([[-1]], r"prompt_token_ids\[0\]=-1: must be from 0 to 256"),
+        ([[1] * 4096], r"prompt: has 4096 tokens; with max_model_len=4096 it may have at most 4095"),
+        ("a" * 65_537, r"prompt: has 65537 characters; with max_model_len=4096 it may have at most 65536"),
         ({"text": "a"}, "unknown key 'text'"),
         ({"cache_salt": "a"}, "must have one of the keys"),
         ({"prompt": "a", "cache_salt": ""}, "cache_salt=''"),
@@ -72,6 +74,15 @@ def test_bad_prompts_are_refused_before_anything_runs(fake_model: LoadedModel, p
     engine: Any = fake_model.engine
     assert engine.steps == 0
     assert not engine.running
+
+
+def test_a_conversation_that_could_never_fit_is_refused_before_it_is_read(fake_model: LoadedModel) -> None:
+    llm = LLM.from_loaded(fake_model)
+    tokenizer: Any = fake_model.tokenizer
+    tokenizer.encode = None
+    call = {"function": {"name": "f", "arguments": {"x": ["y" * 65_536]}}}
+    with pytest.raises(ValueError, match=r"messages: has \d+ characters; with max_model_len=4096"):
+        llm.chat([{"role": "assistant", "content": None, "tool_calls": [call]}], LONG)
 
 
 def test_one_bad_prompt_among_good_ones_runs_none(fake_model: LoadedModel) -> None:

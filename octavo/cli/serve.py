@@ -15,6 +15,10 @@ _SERVER_NAMES = (
     "max_queued_requests",
     "max_queued_tokens",
     "max_body_bytes",
+    "max_connections",
+    "head_seconds",
+    "body_seconds",
+    "keep_alive_seconds",
     "request_seconds",
     "slow_client_seconds",
     "stall_seconds",
@@ -35,6 +39,10 @@ _SERVER_NAMES = (
 @click.option("--max-queued-requests", type=int, default=256, show_default=True, help="Past it: 429.")
 @click.option("--max-queued-tokens", type=int, default=262_144, show_default=True, help="Of waiting prompts.")
 @click.option("--max-body-bytes", type=int, default=4 * 2**20, show_default=True)
+@click.option("--max-connections", type=int, default=1000, show_default=True, help="Past it: 503.")
+@click.option("--head-seconds", type=float, default=10.0, show_default=True, help="For a request's head to arrive.")
+@click.option("--body-seconds", type=float, default=30.0, show_default=True, help="For its body.")
+@click.option("--keep-alive-seconds", type=float, default=5.0, show_default=True, help="For idle connections.")
 @click.option("--request-seconds", type=float, default=600.0, show_default=True, help="Deadline of a request.")
 @click.option("--slow-client-seconds", type=float, default=30.0, show_default=True, help="Then it is dropped.")
 @click.option("--stall-seconds", type=float, default=30.0, show_default=True, help="Then not ready.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from octavo import __version__
 from octavo.async_llm import AsyncLLM
-from octavo.server import health, models, tokenization
+from octavo.server import health, models, observe_routes, tokenization
 from octavo.server.auth import KeyGuard
 from octavo.server.chat import chat
 from octavo.server.completions import complete
@@ -25,7 +23,6 @@ from octavo.server.generation import IGNORED_HEADER
 from octavo.server.options import ServerOptions
 from octavo.server.request_log import RequestLog, log, note
 
-_OBSERVE = "octavo.server.observe_routes"
 _ERROR_SCHEMA = {
     "type": "object",
     "required": ["error"],
@@ -59,6 +56,14 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer; server-sent events with stream=true",
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+    }
+}
+
+
 def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
     """The server over a model that runs. The caller closes the AsyncLLM after the server has ended."""
     options = options or ServerOptions()
@@ -67,8 +72,7 @@ def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
     app = FastAPI(title="Octavo", version=__version__, docs_url=None, redoc_url=None)
     app.state.context = context
     app.include_router(_router(context))
-    if find_spec(_OBSERVE) is not None:
-        app.include_router(import_module(_OBSERVE).router_for(llm))
+    app.include_router(observe_routes.router_for(context))
     app.add_exception_handler(ApiError, _handle)
     app.add_exception_handler(ValueError, _handle)
     app.add_exception_handler(HTTPException, _handle_http)
@@ -84,18 +88,23 @@ def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
             allow_headers=["authorization", "content-type", "x-request-id", "x-request-timeout"],
             expose_headers=["x-request-id", IGNORED_HEADER, "retry-after"],
         )
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestLog, counts=context.counts, paths=_paths(app))
     return app
+
+
+def _paths(app: FastAPI) -> frozenset[str]:
+    """Of all routes without parameters."""
+    return frozenset(path for route in app.routes if "{" not in (path := getattr(route, "path", "{")))
 
 
 def _router(context: ServerContext) -> APIRouter:
     router = APIRouter(responses=_ERRORS)
 
-    @router.post("/v1/chat/completions", openapi_extra=_body(ChatFields))
+    @router.post("/v1/chat/completions", responses=_ANSWERS, openapi_extra=_body(ChatFields))
     async def chat_completions(request: Request) -> Response:
         return await chat(request, context)
 
-    @router.post("/v1/completions", openapi_extra=_body(CompletionFields))
+    @router.post("/v1/completions", responses=_ANSWERS, openapi_extra=_body(CompletionFields))
     async def completions(request: Request) -> Response:
         return await complete(request, context)
 

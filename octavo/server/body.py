@@ -12,6 +12,10 @@ from starlette.requests import ClientDisconnect, Request
 from octavo.server.errors import ApiError, bad_request
 
 _TYPE = "application/json"
+_LARGE = 65_536
+"""Bytes from which on a body is parsed off the event loop"""
+MAX_DEPTH = 100
+"""How deep arrays and objects may nest"""
 
 
 async def read_json_object(request: Request, max_bytes: int, seconds: float) -> dict[str, Any]:
@@ -32,7 +36,7 @@ async def read_json_object(request: Request, max_bytes: int, seconds: float) -> 
         raise ApiError(408, f"the body did not arrive within {seconds:g} s") from None
     except ClientDisconnect:
         raise ApiError(400, "the client left before its body was complete") from None
-    return parse_json_object(data)
+    return parse_json_object(data) if len(data) < _LARGE else await asyncio.to_thread(parse_json_object, data)
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
@@ -47,21 +51,29 @@ async def _read(request: Request, max_bytes: int) -> bytes:
 
 
 def parse_json_object(data: bytes) -> dict[str, Any]:
-    """Strict JSON: UTF-8, no NaN, nothing infinite, no lone surrogates, not too deep."""
+    """Strict JSON: UTF-8, no name twice, no NaN, nothing infinite, no lone surrogates, at most MAX_DEPTH deep."""
     try:
         text = data.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repetition
+        )
     except UnicodeDecodeError as error:
         raise bad_request(f"body: is not UTF-8 at byte {error.start}") from None
     except RecursionError:
-        raise bad_request("body: nests too deeply") from None
+        raise _too_deep() from None
     except ValueError as error:
         raise bad_request(f"body: is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise bad_request(f"body: must be a JSON object, not {type(value).__name__}")
-    if "\\ud" in text or "\\uD" in text:  # only an escape can make one
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(value)
+    if ("\\ud" in text or "\\uD" in text) and not _is_unicode(value):  # only an escape can make one
         _check_surrogates(value)
     return value
+
+
+def _too_deep() -> ApiError:
+    return bad_request(f"body: nests deeper than the limit of {MAX_DEPTH}")
 
 
 def _too_large(max_bytes: int) -> ApiError:
@@ -77,6 +89,34 @@ def _finite(digits: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{digits[:40]} is beyond any finite number")
     return value
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice[:40]!r} is there twice")
+    return result
+
+
+def _check_depth(root: dict[str, Any]) -> None:
+    level: list[Any] = [root]
+    for _ in range(MAX_DEPTH):
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [entry for entries in inner for entry in entries if isinstance(entry, dict | list)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _is_unicode(value: Any) -> bool:
+    """Quick, where looking at each text would take seconds."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_surrogates(root: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -13,8 +14,9 @@ from octavo.prompts import PromptReader
 from octavo.server.admission import Admission
 from octavo.server.body import read_json_object
 from octavo.server.errors import ApiError
-from octavo.server.lifeline import Lifeline
+from octavo.server.lifeline import ClientGone, Lifeline
 from octavo.server.options import ServerOptions
+from octavo.server.request_counts import RequestCounts
 
 LONG_TEXT = 16_384
 """Characters from which on a text is tokenized off the event loop"""
@@ -33,6 +35,8 @@ class ServerContext:
         self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
         self.admission = Admission(options.max_queued_requests, options.max_queued_tokens)
         self.lifelines: set[Lifeline] = set()
+        self.counts = RequestCounts()
+        self._long_texts = ThreadPoolExecutor(1, "octavo-text")
 
     @property
     def name(self) -> str:
@@ -49,9 +53,16 @@ class ServerContext:
         """The request's JSON object; see read_json_object."""
         return await read_json_object(request, self.options.max_body_bytes, self.options.body_seconds)
 
-    async def tokenize(self, read: Callable[[], T], size: int) -> T:
-        """Calls `read`, in another thread where there is much to tokenize."""
-        return await asyncio.to_thread(read) if size >= LONG_TEXT else read()
+    async def tokenize(self, request: Request, read: Callable[[], T], size: int) -> T:
+        """Calls `read`, in another thread where there is much to tokenize: one such text at a time, so that they do
+        not take the interpreter from the engine together. None is read for a client that has left."""
+        if size < LONG_TEXT:
+            return read()
+        try:
+            async with Lifeline(request.receive, self.options.request_seconds, self.lifelines):
+                return await asyncio.get_running_loop().run_in_executor(self._long_texts, read)
+        except ClientGone:
+            raise ApiError(400, "the client left before its text was read") from None
 
     def drain(self) -> None:
         """No new requests from now on."""

@@ -79,7 +79,7 @@ def _read_tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments or "{}")
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise bad_request(f"{where}[{place}].function.arguments: is not JSON", where) from None
         result.append({**call, "type": "function", "function": {"name": name, "arguments": arguments}})
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from octavo.observe.watch import MAP_INTERVAL, EngineWatch
 from octavo.request_driver import EngineError
 
 if TYPE_CHECKING:
-    from octavo.async_llm import AsyncLLM
     from octavo.observe.block_map import BlockMap
     from octavo.server.context import ServerContext
 
@@ -56,21 +55,22 @@ _PAGE_HEADERS = {
 }
 
 
-def router_for(llm: AsyncLLM) -> APIRouter:
-    """Routes that watch an AsyncLLM, which is told of it."""
-    watch = EngineWatch(llm, __version__)
+def router_for(context: ServerContext) -> APIRouter:
+    """Routes that watch the context's AsyncLLM, which is told of it."""
+    watch = EngineWatch(context.llm, __version__)
     router = APIRouter()
-    _add_data_routes(router, watch)
+    _add_data_routes(router, watch, context)
     _add_page_routes(router)
     return router
 
 
-def _add_data_routes(router: APIRouter, watch: EngineWatch) -> None:
+def _add_data_routes(router: APIRouter, watch: EngineWatch, context: ServerContext) -> None:
     listeners: set[Listener] = set()
 
     @router.get("/metrics", summary="Metrics in Prometheus' text format", response_class=Response)
     async def metrics() -> Response:
-        return Response(watch.metrics_text(), headers={"Content-Type": CONTENT_TYPE})
+        text = watch.metrics_text() + "\n".join(context.counts.lines()) + "\n"
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
     @router.get("/v1/kv/blocks", summary="Every block that is not free, and who owns it")
     async def blocks() -> JSONResponse:
@@ -84,7 +84,7 @@ def _add_data_routes(router: APIRouter, watch: EngineWatch) -> None:
     async def events(request: Request) -> StreamingResponse:
         if len(listeners) >= MOST_LISTENERS:
             raise HTTPException(429, f"{MOST_LISTENERS} streams of events are open already", {"Retry-After": "5"})
-        listener = Listener(watch, request)
+        listener = Listener(watch, request, lambda: context.admission.draining)
 
         async def stream() -> AsyncIterator[str]:
             listeners.add(listener)
@@ -122,9 +122,10 @@ class Listener:
     What changes while it reads slowly is told as one change: nothing piles up.
     """
 
-    def __init__(self, watch: EngineWatch, request: Request) -> None:
+    def __init__(self, watch: EngineWatch, request: Request, server_ends: Callable[[], bool]) -> None:
         self._watch = watch
         self._request = request
+        self._server_ends = server_ends
         self._last_sample = 0.0
 
     async def events(self) -> AsyncIterator[str]:
@@ -150,10 +151,6 @@ class Listener:
                     yield ": nothing new\n\n"
         except EngineError:
             return
-
-    def _server_ends(self) -> bool:
-        context: ServerContext | None = getattr(self._request.app.state, "context", None)
-        return context is not None and context.admission.draining
 
     def _samples(self) -> list[Sample]:
         """Those of the time line that this reader has not got."""

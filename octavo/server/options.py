@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import ssl
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -27,8 +28,14 @@ class ServerOptions:
     max_prompts: int = 256
     """Prompts of one completion request"""
     max_body_bytes: int = 4 * 2**20
+    max_connections: int = 1000
+    """Past it a connection is closed with 503"""
+    head_seconds: float = 10.0
+    """Time for a request's head to arrive, from its first byte or a new connection's start"""
     body_seconds: float = 30.0
     """Time for a request's body to arrive"""
+    keep_alive_seconds: float = 5.0
+    """An idle connection is closed after so long"""
     request_seconds: float = 600.0
     """A request's deadline, where it asks for none or for a later one"""
     slow_client_seconds: float = 30.0
@@ -73,6 +80,21 @@ class ListenOptions:
             path = getattr(self, name)
             if path is not None and not Path(path).is_file():
                 raise ValueError(f"{name}={path!r}: is not a file")
+        if self.tls_cert is not None:
+            self._check_pair()
+
+    def _check_pair(self) -> None:
+        """Now, and not when the model has been loaded."""
+        assert self.tls_cert is not None
+        try:
+            # A password would be asked for on the terminal.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_cert, self.tls_key, password="")
+        except OSError as error:
+            why = getattr(error, "reason", None) or error
+            raise ValueError(
+                f"tls_cert={self.tls_cert!r}, tls_key={self.tls_key!r}: are no certificate and its key in PEM "
+                f"without a password ({why})"
+            ) from None
 
 
 def read_api_keys(path: str | None) -> tuple[str, ...]:

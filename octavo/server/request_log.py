@@ -12,9 +12,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.server.request_counts import NO_ROUTE, RequestCounts
+
 LOGGER = logging.getLogger("octavo.server")
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _KEY = "octavo.log"
+_STATUS = "octavo.status"
 
 
 def note(scope: Scope, **facts: Any) -> None:
@@ -22,12 +25,20 @@ def note(scope: Scope, **facts: Any) -> None:
     scope.setdefault(_KEY, {}).update(facts)
 
 
+def note_failure(scope: Scope, status: int) -> None:
+    """A stream that had begun well ends with an error: it counts with this status."""
+    scope[_STATUS] = status
+
+
 class RequestLog:
     """ASGI middleware: gives each request an id (the client's X-Request-Id, if it is a sane one), answers with
-    it, and logs the request when it has ended."""
+    it, and counts and logs the request when it has ended."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, counts: RequestCounts, paths: frozenset[str]) -> None:
+        """`paths` of routes without parameters, which are counted as they are."""
         self._app = app
+        self._counts = counts
+        self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,6 +61,7 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
+            self._counts.add(self._route(scope), scope.get(_STATUS, status))
             client = scope.get("client") or ("", 0)
             log(
                 "request",
@@ -61,6 +73,11 @@ class RequestLog:
                 seconds=round(time.perf_counter() - started, 4),
                 **facts,
             )
+
+    def _route(self, scope: Scope) -> str:
+        """Also where a request did not get as far as its route."""
+        path = str(scope["path"])
+        return path if path in self._paths else getattr(scope.get("route"), "path", NO_ROUTE)
 
 
 def log(event: str, **facts: Any) -> None:

@@ -6,19 +6,21 @@ import asyncio
 import signal
 import socket
 import sys
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from octavo.async_llm import AsyncLLM
 from octavo.server.app import create_app
+from octavo.server.connection import MAX_HEAD_BYTES, Connection
 from octavo.server.context import ServerContext
 from octavo.server.options import ListenOptions, ServerOptions
 from octavo.server.request_log import log
 
 _GRACE = 5.0
 """Seconds after the drain's end in which what was cut may still say so"""
-_MAX_HEADER_BYTES = 32_768
 _SWITCH_SECONDS = 0.0005
 """How long one thread keeps the interpreter from another. The engine's thread must not wait for the event loop's
 whole round between two steps."""
@@ -67,25 +69,27 @@ class DrainingServer(uvicorn.Server):
 def make_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) -> DrainingServer:
     """A server that is ready to run: `server.run()`."""
     app = create_app(llm, options)
+    context: ServerContext = app.state.context
+    connection: Any = partial(Connection, options, context.counts.add)  # over h11, which bounds the size of heads
     config = uvicorn.Config(
         app,
         host=listen.host,
         port=listen.port,
-        http="h11",  # it bounds the size of headers
+        http=connection,
         loop="asyncio",
         ws="none",
         lifespan="off",
         access_log=False,
-        log_level="warning",
+        log_level="error",  # connection.py says what is no HTTP
         server_header=False,
         date_header=False,  # it needs that look; request_log.py dates answers
         proxy_headers=False,
-        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=round(options.drain_seconds + _GRACE),
         ssl_certfile=listen.tls_cert,
         ssl_keyfile=listen.tls_key,
     )
-    return DrainingServer(config, app.state.context)
+    return DrainingServer(config, context)
 
 
 def run_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) -> None:

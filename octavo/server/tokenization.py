@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from octavo.prompts import text_size
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
 from octavo.server.fields import CHAT_UNSUPPORTED, DetokenizeFields, TokenizeFields, parse_fields
@@ -25,14 +26,16 @@ async def tokenize(request: Request, context: ServerContext) -> Response:
     try:
         if text is not None:
             checked = text
+            context.reader.check_size(len(text), "prompt")
             ids = await context.tokenize(
-                lambda: context.tokenizer.encode(checked, fields.add_special_tokens), len(checked)
+                request, lambda: context.tokenizer.encode(checked, fields.add_special_tokens), len(text)
             )
         else:
             chat = read_messages(messages, ignored)
-            size = sum(len(message["content"] or "") for message in chat)
+            size = text_size(chat)
+            context.reader.check_size(size, "messages")
             generation = fields.add_generation_prompt
-            ids = await context.tokenize(lambda: context.tokenizer.apply_chat_template(chat, generation), size)
+            ids = await context.tokenize(request, lambda: context.tokenizer.apply_chat_template(chat, generation), size)
     except ValueError as error:
         raise bad_request(str(error)) from None
     answer = {"count": len(ids), "max_model_len": context.llm.loaded.max_model_len, "tokens": ids}
@@ -50,5 +53,5 @@ async def detokenize(request: Request, context: ServerContext) -> Response:
     for place, token_id in enumerate(fields.tokens):
         if not 0 <= token_id < limit:
             raise bad_request(f"tokens[{place}]: is {token_id}, must be from 0 to {limit - 1}")
-    text = await context.tokenize(lambda: context.tokenizer.decode(fields.tokens, False), len(fields.tokens))
+    text = await context.tokenize(request, lambda: context.tokenizer.decode(fields.tokens, False), len(fields.tokens))
     return JSONResponse({"prompt": text}, headers=ignored_header(ignored))

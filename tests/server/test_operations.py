@@ -5,41 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-from small_model import make_small_model
-from support.running_server import Running, until
+from support.running_server import Running, send_request, until
 
 LONG: dict[str, Any] = {"prompt": "long", "max_tokens": 3000, "ignore_eos": True}
 
 
 def engine_of(server: Running) -> Any:
     return server.llm.loaded.engine
-
-
-def send_request(server: Running, body: dict[str, Any]) -> socket.socket:
-    """A raw connection with a completion request on its way."""
-    data = json.dumps(body).encode()
-    lines = (
-        "POST /v1/completions HTTP/1.1",
-        "Host: x",
-        "Content-Type: application/json",
-        f"Content-Length: {len(data)}",
-    )
-    head = "\r\n".join((*lines, "", ""))
-    connection = socket.create_connection(("127.0.0.1", server.port))
-    connection.sendall(head.encode() + data)
-    return connection
 
 
 def test_more_than_the_queue_holds_is_refused_at_once(fake: Callable[..., Running]) -> None:
@@ -339,6 +319,21 @@ def test_requests_that_exceed_the_pool_together_all_finish(small: Running) -> No
     small.assert_well()
 
 
+def test_seeded_answers_do_not_change_where_blocks_run_out(small: Running) -> None:
+    body: dict[str, Any] = {"n": 12, "max_tokens": 40, "ignore_eos": True}
+
+    def ask(place: int) -> list[str]:
+        answer = small.complete(prompt=f"seeded {place}", seed=place, **body).json()
+        return [choice["text"] for choice in answer["choices"]]
+
+    alone = [ask(place) for place in range(2)]
+    before = small.llm.stats().preemptions
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(ask, range(6)))[:2] == alone
+    assert small.llm.stats().preemptions > before
+    small.assert_well()
+
+
 def test_a_storm_of_cancels_leaves_nothing(small: Running) -> None:
     def cancel(place: int) -> None:
         connection = send_request(small, {"prompt": f"storm {place}", "max_tokens": 50, "stream": place % 2 == 0})
@@ -348,17 +343,3 @@ def test_a_storm_of_cancels_leaves_nothing(small: Running) -> None:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(cancel, range(200)))
     small.assert_well()
-
-
-def test_a_signal_ends_the_process_cleanly(tmp_path: Path) -> None:
-    """A real process: SIGTERM while nothing runs ends it with 0 and the last word in the log."""
-    model = make_small_model(tmp_path / "model")
-    command = [sys.executable, "-m", "octavo", "serve", str(model), "--port", "0", "--executor", "reference"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert "Octavo serves" in process.stderr.readline()
-        assert '"event":"listening"' in process.stderr.readline()
-        process.send_signal(signal.SIGTERM)
-        rest = process.stderr.read()
-    assert process.returncode == 0, rest
-    assert [json.loads(line)["event"] for line in rest.splitlines()] == ["draining", "closed"]

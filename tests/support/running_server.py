@@ -19,12 +19,9 @@ from octavo.server.serve import DrainingServer, make_server
 
 
 @dataclass
-class Running:
-    """A server that runs."""
+class Client:
+    """Requests to a server, wherever it runs."""
 
-    llm: AsyncLLM
-    server: DrainingServer
-    thread: threading.Thread
     port: int
     client: httpx2.Client
 
@@ -39,6 +36,20 @@ class Running:
 
     def events(self, path: str, **body: Any) -> list[dict[str, Any]]:
         return read_events(self.post(path, {**body, "stream": True}))
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample of /metrics."""
+        lines = self.client.get("/metrics").text.splitlines()
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+
+@dataclass
+class Running(Client):
+    """A server in a thread of this process."""
+
+    llm: AsyncLLM
+    server: DrainingServer
+    thread: threading.Thread
 
     def assert_well(self) -> None:
         """Nothing is held, and the next request is right."""
@@ -59,6 +70,21 @@ def read_events(response: httpx2.Response) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 
 
+def send_request(server: Running, body: dict[str, Any]) -> socket.socket:
+    """A raw connection with a completion request on its way."""
+    data = json.dumps(body).encode()
+    lines = (
+        "POST /v1/completions HTTP/1.1",
+        "Host: x",
+        "Content-Type: application/json",
+        f"Content-Length: {len(data)}",
+    )
+    head = "\r\n".join((*lines, "", ""))
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    connection.sendall(head.encode() + data)
+    return connection
+
+
 def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -77,7 +103,7 @@ def running(llm: AsyncLLM, **options: Any) -> Iterator[Running]:
     until(lambda: server.started)
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
         try:
-            yield Running(llm, server, thread, port, client)
+            yield Running(port, client, llm, server, thread)
         finally:
             client.close()
             if thread.is_alive():
