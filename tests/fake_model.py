@@ -234,6 +234,7 @@ def make_fake_model(answer: Answer = echo, max_model_len: int = 4096, **engine: 
         "num_blocks": 100,
         "block_bytes": 1024,
         "weight_bytes": 0,
+        "kv_cache_dtype": "float32",
     }
     fields["grammars"] = GrammarCompiler(fields["tokenizer"], VOCAB_SIZE, {EOS})
     return LoadedModel(**fields)

@@ -30,7 +30,10 @@ class EngineWatch:
 
     def __init__(self, llm: AsyncLLM, version: str) -> None:
         self._llm = llm
-        self.metrics = EngineMetrics({"version": version, "model": llm.loaded.options.model})
+        loaded = llm.loaded
+        self.metrics = EngineMetrics(
+            {"version": version, "model": loaded.options.model, "kv_cache_dtype": loaded.kv_cache_dtype}
+        )
         self.timeline = Timeline()
         self.version = 0
         """Grows whenever blocks may have changed"""
