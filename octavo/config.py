@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 DType = Literal["auto", "bfloat16", "float32"]
+KVCacheDType = Literal["auto", "bfloat16", "float32", "int8"]
 ExecutorName = Literal["auto", "native", "reference"]
 InstructionSet = Literal["avx2", "avx512_vnni", "amx"]
 
@@ -65,6 +66,9 @@ class EngineOptions:
     block_size: int | Literal["auto"] = 64
     """Tokens in a KV block: a multiple of 8 from 8 to 256; the reference executor takes 1 to 7 too. auto: what
     `octavo tune` found for this model on this machine"""
+    kv_cache_dtype: KVCacheDType = "auto"
+    """Format of K and V in the blocks. auto: float32 with dtype float32, else bfloat16; int8: half of bfloat16's
+    memory, with a warning where that would spoil the model's answers"""
     kv_cache_memory: str | int | None = None
     """Cap of the KV blocks in bytes, or as "512MiB"; None: a share of the memory that is really free"""
     max_model_len: int | None = None
@@ -86,6 +90,7 @@ class EngineOptions:
             raise ValueError(f"model={self.model!r}: must be an alias, a file or a directory")
         for field, choices in (
             ("dtype", get_args(DType)),
+            ("kv_cache_dtype", get_args(KVCacheDType)),
             ("executor", get_args(ExecutorName)),
             ("instruction_set", (None, *get_args(InstructionSet))),
         ):

@@ -18,6 +18,8 @@ from octavo.tuning import stored_tuning
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.executors.interface import Executor
+    from octavo.executors.native import NativeExecutor
+    from octavo.executors.reference import ReferenceExecutor
     from octavo.guidance import GrammarCompiler
     from octavo.loaders.checkpoint import Checkpoint
     from octavo.models.model_config import ModelConfig
@@ -47,6 +49,8 @@ class LoadedModel:
     block_bytes: int
     weight_bytes: int
     """Of the checkpoint's tensors, as stored"""
+    kv_cache_dtype: str
+    """How the executor keeps K and V"""
     grammars: GrammarCompiler
     """Compiles structured outputs; builds nothing before the first one"""
     block_size_reason: str = "as the options say"
@@ -86,6 +90,9 @@ def load(options: EngineOptions, progress: Progress | None = None) -> LoadedMode
     say(f"loading {sum(source.raw.nbytes for source in checkpoint.tensors.values()) / 1e6:.0f} MB of weights")
     executor = build_executor(options, program, checkpoint, threads)
     try:
+        if executor.kv_cache_dtype == "int8":
+            say("checking what KV in int8 does to this model's distributions")
+            warn_of_kv_drift(executor, program, tokenizer.result(), checkpoint.fingerprint)
         loaded = _assemble(options, checkpoint, program, executor, tokenizer.result(), threads, max_model_len)
         return replace(loaded, block_size_reason=reason)
     except BaseException:
@@ -97,11 +104,12 @@ def _assemble(
     options: EngineOptions,
     checkpoint: Checkpoint,
     program: Program,
-    executor: Executor,
+    executor: NativeExecutor | ReferenceExecutor,
     tokenizer: Tokenizer,
     threads: int,
     max_model_len: int,
 ) -> LoadedModel:
+    from octavo.engine.cache_key import encode_fields
     from octavo.engine.engine import Engine
     from octavo.engine.engine_config import EngineConfig
     from octavo.guidance import GrammarCompiler
@@ -126,7 +134,14 @@ def _assemble(
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,
             enable_prefix_caching=options.enable_prefix_caching,
-            cache_namespace=f"{checkpoint.fingerprint}/{executor.name}/{options.dtype}",
+            cache_namespace=encode_fields(
+                [
+                    ("model", checkpoint.fingerprint),
+                    ("executor", executor.name),
+                    ("dtype", options.dtype),
+                    ("kv_cache_dtype", executor.kv_cache_dtype),
+                ]
+            ),
         ),
         eos_token_ids=eos_token_ids,
     )
@@ -144,6 +159,7 @@ def _assemble(
         num_blocks=num_blocks,
         block_bytes=block_bytes,
         weight_bytes=sum(source.raw.nbytes for source in checkpoint.tensors.values()),
+        kv_cache_dtype=executor.kv_cache_dtype,
         grammars=GrammarCompiler(tokenizer, program.vocab_size, eos_token_ids),
     )
 
@@ -194,7 +210,30 @@ def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int
     return num_blocks
 
 
-def build_executor(options: EngineOptions, program: Program, checkpoint: Checkpoint, threads: int) -> Executor:
+def warn_of_kv_drift(
+    executor: NativeExecutor | ReferenceExecutor, program: Program, tokenizer: Tokenizer, fingerprint: str
+) -> None:
+    """The accuracy guard of KV in int8: a warning where it moves the model's distributions by more than KV_DRIFT_BOUND.
+
+    Measured once per model file, executor and compute format; kept under $OCTAVO_HOME.
+    """
+    from octavo.kv_drift import KV_DRIFT_BOUND, find_kv_drift
+
+    drift = find_kv_drift(executor, program, tokenizer.encode, fingerprint)
+    if drift.mean_kl > KV_DRIFT_BOUND:
+        warnings.warn(
+            f"kv_cache_dtype='int8': this model's distributions move by {drift.mean_kl:.3g} nats on average over "
+            f"{drift.positions} positions of a sample text, more than the bound of {KV_DRIFT_BOUND}, and "
+            f"{1 - drift.top1_agreement:.0%} of them have another most likely token: answers suffer. "
+            "kv_cache_dtype='auto' does not.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def build_executor(
+    options: EngineOptions, program: Program, checkpoint: Checkpoint, threads: int
+) -> NativeExecutor | ReferenceExecutor:
     """The executor that the options ask for. "auto" takes native, and reference with a warning where it
     cannot be."""
     if options.executor == "reference":
@@ -216,6 +255,8 @@ def unsupported_reasons(name: str, options: EngineOptions | None = None) -> list
     if name == "reference":
         if options is not None and options.dtype == "bfloat16":
             return ["dtype='bfloat16': the reference executor computes in float32 only"]
+        if options is not None and options.kv_cache_dtype == "bfloat16":
+            return ["kv_cache_dtype='bfloat16': the reference executor keeps K and V in float32 or int8"]
         return []
     try:
         native = native_library()
@@ -230,7 +271,9 @@ def unsupported_reasons(name: str, options: EngineOptions | None = None) -> list
     return []
 
 
-def _build(options: EngineOptions, name: str, program: Program, checkpoint: Checkpoint, threads: int) -> Executor:
+def _build(
+    options: EngineOptions, name: str, program: Program, checkpoint: Checkpoint, threads: int
+) -> NativeExecutor | ReferenceExecutor:
     from octavo.loaders.checkpoint import check_weights
 
     reasons = unsupported_reasons(name, options)
@@ -240,12 +283,11 @@ def _build(options: EngineOptions, name: str, program: Program, checkpoint: Chec
     if name == "reference":
         from octavo.executors.reference import ReferenceExecutor
 
-        return ReferenceExecutor(program, checkpoint, num_threads=threads)
+        assert options.kv_cache_dtype != "bfloat16", "unsupported_reasons() refuses it"
+        return ReferenceExecutor(program, checkpoint, threads, options.kv_cache_dtype)
     from octavo.executors.native import NativeExecutor
 
-    return NativeExecutor(
-        program, checkpoint, options.dtype, num_threads=threads, instruction_set=options.instruction_set
-    )
+    return NativeExecutor(program, checkpoint, options.dtype, threads, options.instruction_set, options.kv_cache_dtype)
 
 
 def _load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

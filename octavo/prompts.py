@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from octavo.tools.conversation import prepare_conversation
+from octavo.tools.style import AUTO, choose_style
+
 if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
 
@@ -57,8 +60,11 @@ def split_conversations(messages: Conversation | Sequence[Conversation]) -> list
 class PromptReader:
     """Tokenizes and checks prompts for one model. Has no state of its own: any thread may use it."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, max_model_len: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, max_model_len: int, tool_format: str = AUTO) -> None:
+        """`tool_format`: how the model writes calls; ValueError for one that is not known."""
         self._tokenizer = tokenizer
+        self.tool_style = choose_style(tokenizer.tool_template, tool_format)
+        """How the model is told of tools, and how it writes calls"""
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
 
@@ -78,7 +84,15 @@ class PromptReader:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
     ) -> TokenizedPrompt:
-        """The conversation through the model's own chat template."""
+        """The conversation through the model's own chat template; see prepare_conversation for tools."""
+        ids = self.chat_ids(messages, tools, add_generation_prompt)
+        text = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return self._checked(TokenizedPrompt(text, ids))
+
+    def chat_ids(
+        self, messages: Conversation, tools: Sequence[Mapping[str, Any]] | None, add_generation_prompt: bool
+    ) -> list[int]:
+        """The same, of any length."""
         if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence) or len(messages) == 0:
             raise ValueError("messages: must be a list with at least one message")
         for number, message in enumerate(messages):
@@ -87,13 +101,8 @@ class PromptReader:
             if isinstance(message.get("content"), str):
                 _check_unicode(message["content"], f"messages[{number}].content")
         self.check_size(text_size([messages, tools]), "messages")
-        ids = self._tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            add_generation_prompt=add_generation_prompt,
-            tools=None if tools is None else [dict(tool) for tool in tools],
-        )
-        text = self._tokenizer.decode(ids, skip_special_tokens=False)
-        return self._checked(TokenizedPrompt(text, ids))
+        prepared, given = prepare_conversation(messages, tools, self.tool_style)
+        return self._tokenizer.apply_chat_template(prepared, add_generation_prompt, given)
 
     def check_size(self, characters: int, field: str) -> None:
         """ValueError for more text than could ever fit the context."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
@@ -27,7 +28,9 @@ class SequenceState:
     is decoded once at the end, which costs a fraction of it.
     """
 
-    def __init__(self, index: int, params: Params, tokenizer: Tokenizer, incremental: bool) -> None:
+    def __init__(
+        self, index: int, params: Params, tokenizer: Tokenizer, incremental: bool, prompt_ids: Sequence[int] = ()
+    ) -> None:
         self.index = index
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
@@ -37,6 +40,7 @@ class SequenceState:
         self.stop_reason: int | str | None = None
         self._params = params
         self._tokenizer = tokenizer
+        self._prompt_ids = prompt_ids
         self._text = ""
         self._stream: TextStream | None = None
         self._incremental = incremental or bool(params.stop)
@@ -52,7 +56,7 @@ class SequenceState:
         self.finish_reason, self.stop_reason = update.finish_reason, update.stop_reason
         if not self._incremental:
             if self.finish_reason is not None:
-                self._text = self._tokenizer.decode(self._visible_ids(), self._params.skip_special_tokens)
+                self._text = self._decode(self._visible_ids())
             return False
         return self._append_text(update.token_id)
 
@@ -63,7 +67,7 @@ class SequenceState:
             if self._incremental and self._stream is not None:
                 self._text += self._stream.finish()
             elif not self._incremental:
-                self._text = self._tokenizer.decode(self.token_ids, self._params.skip_special_tokens)
+                self._text = self._decode(self.token_ids)
 
     def output(self) -> CompletionOutput:
         return CompletionOutput(
@@ -95,12 +99,15 @@ class SequenceState:
 
         params = self._params
         if self._stream is None:
-            self._detokenizer = self._tokenizer.detokenizer(params.skip_special_tokens)
+            self._detokenizer = self._tokenizer.detokenizer(params.skip_special_tokens, self._prompt_ids)
             stop = () if params.min_tokens else params.stop
             self._stream = TextStream(self._detokenizer, stop, params.include_stop_str_in_output)
         elif params.min_tokens and params.stop and len(self.token_ids) == params.min_tokens + 1:
             self._stream = TextStream(self._detokenizer, params.stop, params.include_stop_str_in_output)
         return self._stream
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, self._params.skip_special_tokens, self._prompt_ids)
 
     def _ends_in_stop_token(self) -> bool:
         """The token that stopped the sequence belongs to token_ids but not to the text."""
@@ -136,7 +143,8 @@ class RequestState:
         self.finished_into: deque[RequestState] | None = None
         """Where the driver puts it when it has finished"""
         self.sequences = [
-            SequenceState(index, self.engine_params, tokenizer, incremental) for index in range(self.engine_params.n)
+            SequenceState(index, self.engine_params, tokenizer, incremental, prompt.token_ids)
+            for index in range(self.engine_params.n)
         ]
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[TokenLogprobs | None] | None = None

@@ -51,6 +51,8 @@ class FakeTokenizer:
     eos_token_ids = frozenset({EOS})
     control_ids = frozenset({EOS})
     chat_template: str | None = "fake"
+    tool_template: str | None = "fake"
+    control_tokens: dict[str, int] = {}  # noqa: RUF012 - nobody changes it
 
     def __init__(self) -> None:
         self.decoded = 0
@@ -65,7 +67,7 @@ class FakeTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         return b"<end>" if token_id == EOS else bytes([token_id])
 
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+    def decode(self, ids: list[int], skip_special_tokens: bool = True, after: object = ()) -> str:
         self.decoded += 1
         return bytes(token for token in ids if token != EOS).decode(errors="replace")
 
@@ -75,7 +77,7 @@ class FakeTokenizer:
         text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
         return self.encode(text + ("assistant: " if add_generation_prompt else ""))
 
-    def detokenizer(self, skip_special_tokens: bool = True) -> FakeDetokenizer:
+    def detokenizer(self, skip_special_tokens: bool = True, after: object = ()) -> FakeDetokenizer:
         return FakeDetokenizer()
 
 
@@ -232,6 +234,7 @@ def make_fake_model(answer: Answer = echo, max_model_len: int = 4096, **engine: 
         "num_blocks": 100,
         "block_bytes": 1024,
         "weight_bytes": 0,
+        "kv_cache_dtype": "float32",
     }
     fields["grammars"] = GrammarCompiler(fields["tokenizer"], VOCAB_SIZE, {EOS})
     return LoadedModel(**fields)

@@ -211,8 +211,8 @@ def test_failing_text_ends_its_request_only() -> None:
     tokenizer: Any = model.tokenizer
     make = tokenizer.detokenizer
 
-    def detokenizer(skip: bool) -> Any:
-        made = make(skip)
+    def detokenizer(skip: bool, after: Any) -> Any:
+        made = make(skip, after)
         append = made.append
 
         def checked(token_id: int) -> str:

@@ -42,6 +42,8 @@ def test_sizes_are_written_for_people() -> None:
     ("field", "value"),
     [
         ("dtype", "int8"),
+        ("kv_cache_dtype", "int4"),
+        ("kv_cache_dtype", "fp8"),
         ("executor", "cuda"),
         ("instruction_set", "sse2"),
         ("block_size", 0),

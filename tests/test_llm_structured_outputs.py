@@ -236,7 +236,8 @@ def test_readers_on_an_event_loop_get_them_too_and_are_told_what_is_wrong(model:
 
     async def run() -> list[Any]:
         async with AsyncLLM(model, **OPTIONS) as llm:
-            beams = await llm.beam_search("x", BeamSearchParams(2, 24, structured_outputs=FORMS["choice"]))
+            search = llm.beam_search("x", BeamSearchParams(2, 24, structured_outputs=FORMS["choice"]))
+            beams = [output async for output in search][-1]
             forms = [FORMS["choice"], StructuredOutputsParams(regex="(a"), FORMS["regex"]] * 3
             return [
                 beams.outputs[0].text,

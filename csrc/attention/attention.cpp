@@ -10,7 +10,7 @@ AttentionCall make_call(const AttentionPlan& plan, const KvCache& cache, int pla
   call.place = cache.block(0) + place * layout.place_bytes;
   call.block_bytes = layout.block_bytes;
   call.half_bytes = layout.half_bytes;
-  call.unit_bytes = layout.unit * call.padded_dim * layout.element_bytes;
+  call.unit_bytes = layout.unit * layout.row_bytes(call.padded_dim);
   call.head_bytes = layout.block_size / layout.unit * call.unit_bytes;
   call.block_size = layout.block_size;
   call.unit = layout.unit;
@@ -30,7 +30,7 @@ void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, 
   const KvType type = cache.layout().type;
   if (isa == Isa::kAmx && type == KvType::kBf16) {
     attention_phase1_amx(call);
-  } else if (isa == Isa::kAvx2) {
+  } else if (isa == Isa::kAvx2 || type == KvType::kInt8) {
     attention_phase1_avx2(call, type);
   } else {
     attention_phase1_avx512(call, type);
@@ -40,7 +40,7 @@ void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, 
 void attention_phase2(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
                       float* out, int64_t ldo, float scale, int thread) {
   const AttentionCall call = make_call(plan, cache, place, q, ldq, out, ldo, scale, thread);
-  if (isa == Isa::kAvx2) {
+  if (isa == Isa::kAvx2 || cache.layout().type == KvType::kInt8) {
     attention_phase2_avx2(call);
   } else {
     attention_phase2_avx512(call);

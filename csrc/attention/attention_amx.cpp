@@ -73,17 +73,17 @@ struct AmxKernel {
     }
   }
 
-  static void scores(const float* q, int first_row, int rows, int dim, const char* const* tiles, int lo, int hi,
+  static void scores(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
                      float* scores) {
     const char* packed = reinterpret_cast<const char*>(q) + int64_t{first_row} * dim * 2;
     if (rows > 16) {
-      for (int tile = lo; tile < hi; ++tile) wide_scores(packed, dim, tiles[tile], scores + tile * kKvTile);
+      for (int tile = lo; tile < hi; ++tile) wide_scores(packed, dim, tiles.k[tile], scores + tile * kKvTile);
       return;
     }
     int tile = lo;
     for (; tile + 2 <= hi; tile += 2)
-      narrow_scores_pair(packed, dim, tiles[tile], tiles[tile + 1], scores + tile * kKvTile);
-    if (tile < hi) narrow_scores(packed, dim, tiles[tile], scores + tile * kKvTile);
+      narrow_scores_pair(packed, dim, tiles.k[tile], tiles.k[tile + 1], scores + tile * kKvTile);
+    if (tile < hi) narrow_scores(packed, dim, tiles.k[tile], scores + tile * kKvTile);
   }
 
   static void values(const float* weights, int rows, int dim, const char* const* tiles, int lo, int hi, float* out) {

@@ -1,12 +1,15 @@
-// Attention in float32 vectors over both cache types.
+// Attention in float32 vectors over float caches, and in integer vectors over the int8 one.
 #include "attention/simd_avx2.h"
 #include "attention/driver.h"
+#include "attention/integer_products.h"
 #include "attention/products.h"
 
 namespace octavo {
 
 void attention_phase1_avx2(const AttentionCall& call, KvType type) {
-  if (type == KvType::kBf16) {
+  if (type == KvType::kInt8) {
+    Worker<IntegerKernel<Avx2>>(call).run();
+  } else if (type == KvType::kBf16) {
     Worker<VectorKernel<Avx2, uint16_t>>(call).run();
   } else {
     Worker<VectorKernel<Avx2, float>>(call).run();

@@ -1,4 +1,4 @@
-// Attention in float32 vectors over both cache types.
+// Attention in float32 vectors over the float cache types.
 #include "attention/simd_avx512.h"
 #include "attention/driver.h"
 #include "attention/products.h"

@@ -27,7 +27,7 @@ struct AttentionFragment {
 
 // Every thread's working memory, in floats from the thread's base. Row strides are the padded head_dim where not said.
 struct AttentionScratch {
-  int64_t q;        // [kTaskRows] scaled query rows, float32 or bf16
+  int64_t q;        // [kTaskRows] scaled query rows, as the kernel packs them
   int64_t state;    // [kTaskRows] weighted sums of V so far
   int64_t max;      // [kTaskRows] largest score so far, in powers of two
   int64_t sum;      // [kTaskRows] sum of weights so far
@@ -35,6 +35,12 @@ struct AttentionScratch {
   int64_t partial;  // [kTileRows] weighted sums of V of one partition
   int64_t k, v;     // gathered tiles of a partition; unused where blocks hold whole tiles
   int64_t total;
+};
+
+// The tiles of K and V of one partition: in the cache, or gathered from 8-token units.
+struct PartitionTiles {
+  const char* k[kPartitionTiles];
+  const char* v[kPartitionTiles];
 };
 
 struct AttentionCall {
@@ -65,7 +71,8 @@ struct AttentionCall {
   AttentionScratch layout;
 };
 
-// Per instruction set and cache type. Phase 1 does the tasks; phase 2, after a barrier, merges the split ones.
+// Per instruction set and cache type: AVX2 takes any, AVX512 the float ones. Phase 1 does the tasks; phase 2, after a
+// barrier, merges the split ones.
 void attention_phase1_avx2(const AttentionCall& call, KvType type);
 void attention_phase1_avx512(const AttentionCall& call, KvType type);
 void attention_phase1_amx(const AttentionCall& call);  // bf16 only

@@ -12,20 +12,18 @@
 namespace octavo {
 namespace {
 
-// The tiles of K and V of one partition: in the cache, or gathered from 8-token units.
-struct PartitionTiles {
-  const char* k[kPartitionTiles];
-  const char* v[kPartitionTiles];
-};
-
 // Copies the unit that is quarter `quarter` of a tile.
 template <class Element>
 inline void gather_unit(const Element* k_unit, const Element* v_unit, int dim, int quarter, Element* k, Element* v) {
+  if constexpr (sizeof(Element) == 1) {  // the scales of 8 tokens, behind the unit's codes and behind the tile's
+    std::memcpy(k + kKvTile * dim + quarter * 32, k_unit + 8 * dim, 32);
+    std::memcpy(v + kKvTile * dim + quarter * 32, v_unit + 8 * dim, 32);
+  }
   k += (quarter / 2) * dim * 16;
   const int half = quarter % 2;
   for (int pair = 0; pair < dim / 2; ++pair, k += 32, k_unit += 16) {
-    if constexpr (sizeof(Element) == 2) {
-      std::memcpy(k + half * 16, k_unit, 32);
+    if constexpr (sizeof(Element) <= 2) {
+      std::memcpy(k + half * 16, k_unit, 16 * sizeof(Element));
     } else {
       std::memcpy(k + half * 8, k_unit, 32);
       std::memcpy(k + 16 + half * 8, k_unit + 8, 32);
@@ -136,8 +134,9 @@ class Worker {
   }
 
   void gather_tile(const int32_t* table, int64_t head, int at, int tile, int seq_len) {
-    Element* k = reinterpret_cast<Element*>(c_.scratch + c_.layout.k) + int64_t{tile} * kKvTile * c_.padded_dim;
-    Element* v = reinterpret_cast<Element*>(c_.scratch + c_.layout.v) + int64_t{tile} * kKvTile * c_.padded_dim;
+    const int64_t tile_bytes = kKvTile / c_.unit * c_.unit_bytes;
+    Element* k = reinterpret_cast<Element*>(reinterpret_cast<char*>(c_.scratch + c_.layout.k) + tile * tile_bytes);
+    Element* v = reinterpret_cast<Element*>(reinterpret_cast<char*>(c_.scratch + c_.layout.v) + tile * tile_bytes);
     tiles_.k[tile] = reinterpret_cast<const char*>(k);
     tiles_.v[tile] = reinterpret_cast<const char*>(v);
     for (int quarter = 0; quarter < 4; ++quarter) {
@@ -179,7 +178,7 @@ class Worker {
   // The result of rows over tiles [lo, hi) of the partition that starts at position `base`.
   void reduce_rows(const AttentionTask& task, int base, int row, int rows, int lo, int hi, const RowState& result) {
     kernel_.start_rows(rows);
-    kernel_.scores(q_, row, rows, c_.padded_dim, tiles_.k, lo, hi, scores_);
+    kernel_.scores(q_, row, rows, c_.padded_dim, tiles_, lo, hi, scores_);
     int last = position(task, row) - base, head = (task.first_row + row) % c_.group;
     Sight sight = sight_of(last, base, lo, hi);
     float max = row_max<Simd>(scores_, sight);

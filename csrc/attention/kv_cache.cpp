@@ -3,10 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
+
+#include "attention/scaled_rows.h"
 
 namespace octavo {
 namespace {
@@ -47,6 +50,13 @@ struct F32Store {
   static bool non_finite(Element e) { return (e & 0x7f800000u) == 0x7f800000u; }
   static constexpr int pair_step(int) { return 1; }
   static constexpr int partner_step(int width) { return width; }
+};
+
+// Codes that share a scale, which is kept beside them.
+struct Int8Store {
+  using Element = int8_t;
+  static constexpr int pair_step(int) { return 2; }
+  static constexpr int partner_step(int) { return 1; }
 };
 
 // Encodes a row with its padding; true when a number in it is not finite.
@@ -104,7 +114,38 @@ void write_token(const KvLayout& layout, char* place, int kv_heads, int head_dim
   }
 }
 
+void write_scaled_token(const KvLayout& layout, char* place, int kv_heads, int head_dim, const float* k, const float* v,
+                        int offset) {
+  const int padded = padded_head_dim(head_dim), unit = layout.unit, token = offset % unit;
+  const int64_t unit_bytes = unit * layout.row_bytes(padded), codes_bytes = int64_t{unit} * padded;
+  const int64_t head_bytes = layout.block_size / unit * unit_bytes;
+  char* k_unit = place + offset / unit * unit_bytes;
+  char* v_unit = k_unit + layout.half_bytes;
+  int8_t row[512];
+  float rotated[512];
+  for (int head = 0; head < kv_heads; ++head, k_unit += head_bytes, v_unit += head_bytes) {
+    float v_scale = encode_scaled<int8_t, 127>(v + head * head_dim, head_dim, padded, row);
+    store_v<Int8Store>(row, padded, unit, token, reinterpret_cast<int8_t*>(v_unit));
+    std::memcpy(rotated, k + head * head_dim, head_dim * sizeof(float));
+    rotate(rotated, head_dim);
+    float k_scale = encode_scaled<int8_t, 127>(rotated, head_dim, padded, row);
+    store_k<Int8Store>(row, padded, unit, token, reinterpret_cast<int8_t*>(k_unit));
+    if (std::isnan(v_scale)) {
+      k_scale = v_scale;
+      v_scale = 0.0f;
+    }
+    reinterpret_cast<float*>(k_unit + codes_bytes)[token] = k_scale;
+    reinterpret_cast<float*>(v_unit + codes_bytes)[token] = v_scale;
+  }
+}
+
 }  // namespace
+
+KvType parse_kv_type(const std::string& name) {
+  for (KvType type : {KvType::kF32, KvType::kBf16, KvType::kInt8})
+    if (name == kKvTypeNames[static_cast<int>(type)]) return type;
+  throw std::invalid_argument("KV dtype is '" + name + "', must be float32, bfloat16 or int8");
+}
 
 KvLayout make_layout(const KvShape& shape) {
   require(shape.places >= 1, "places", shape.places, "at least 1");
@@ -116,8 +157,10 @@ KvLayout make_layout(const KvShape& shape) {
   layout.type = shape.type;
   layout.block_size = shape.block_size;
   layout.unit = shape.block_size % kKvTile == 0 ? kKvTile : 8;
-  layout.element_bytes = shape.type == KvType::kBf16 ? 2 : 4;
-  layout.half_bytes = int64_t{shape.kv_heads} * shape.block_size * padded_head_dim(shape.head_dim) * layout.element_bytes;
+  layout.element_bytes = shape.type == KvType::kInt8 ? 1 : shape.type == KvType::kBf16 ? 2 : 4;
+  layout.scale_bytes = shape.type == KvType::kInt8 ? sizeof(float) : 0;
+  layout.half_bytes =
+      int64_t{shape.kv_heads} * shape.block_size * layout.row_bytes(padded_head_dim(shape.head_dim));
   layout.place_bytes = 2 * layout.half_bytes;
   layout.block_bytes = shape.places * layout.place_bytes;
   return layout;
@@ -163,14 +206,17 @@ void KvCache::copy_block(int64_t source, int64_t destination) {
 
 bool KvCache::holds(int kv_heads, int head_dim) const {
   return kv_heads >= 1 && head_dim >= 1 && head_dim <= 512 &&
-         int64_t{kv_heads} * padded_head_dim(head_dim) <= int64_t{shape_.kv_heads} * padded_head_dim(shape_.head_dim);
+         kv_heads * layout_.row_bytes(padded_head_dim(head_dim)) <=
+             shape_.kv_heads * layout_.row_bytes(padded_head_dim(shape_.head_dim));
 }
 
 void write_kv(const KvCache& cache, int place, int kv_heads, int head_dim, const float* k, const float* v, int64_t block,
               int offset) {
   const KvLayout& layout = cache.layout();
   char* start = cache.block(block) + place * layout.place_bytes;
-  if (layout.type == KvType::kBf16) {
+  if (layout.type == KvType::kInt8) {
+    write_scaled_token(layout, start, kv_heads, head_dim, k, v, offset);
+  } else if (layout.type == KvType::kBf16) {
     write_token<Bf16Store>(layout, start, kv_heads, head_dim, k, v, offset);
   } else {
     write_token<F32Store>(layout, start, kv_heads, head_dim, k, v, offset);

@@ -8,23 +8,33 @@
 //   V unit: [D / 16][token pairs of the unit][row of 16 dims x 2 tokens]
 //   row:    bf16: the two partners of a pair are neighbours (what AMX takes as B operand);
 //           f32:  first all first partners, then all second ones (two vectors)
+//           int8: like bf16, in bytes; behind its rows a K or V unit has a float32 scale for each of its tokens
 //
-// So an AMX tile of K (16 dim pairs x 16 tokens) or V (16 token pairs x 16 dims) is 16 consecutive 64-byte rows.
+// So an AMX tile of K (16 dim pairs x 16 tokens) or V (16 token pairs x 16 dims) in bf16 is 16 consecutive 64-byte rows.
 //
-// Invariant: every V value in a cache is finite, whatever a model produced, and whether its slot is in use or not.
+// int8: a V row of a token and head is code * scale with scale = largest magnitude / 127 and codes in [-127, 127], rounded
+// to nearest even. A K row is so after its rotation (scaled_rows.h), which the kernels give to queries too. A token's bytes depend on nothing but the token, so a block can be shared, copied and filled
+// further at any time. A row of magnitudes below 1e-30 is zeros; one that is not finite has codes 0 and the scale NaN.
+//
+// Invariant: every V code in a cache is finite, whatever a model produced, and whether its slot is in use or not.
 // Masked positions take part in the products with weight 0, and 0 x finite adds nothing, while 0 x NaN would poison rows
 // that must not see the slot. Memory starts as zeros, and write_kv stores a token whose V row is not finite (or
-// overflows bf16) as V = 0 with K = NaN: its score is NaN, so exactly the rows that see it become NaN. K may be anything:
-// scores of masked positions are replaced, not multiplied. K and V never share bytes, even between layers of
-// different shapes. Whoever restores saved blocks must have got them from a cache of the same layout.
+// overflows bf16) as V = 0 with K = NaN: its score is NaN, so exactly the rows that see it become NaN. K and scales may be
+// anything: scores of masked positions are replaced, not multiplied, and so are their weights times V's scale. K and V
+// never share bytes, even between layers of different shapes. Whoever restores saved blocks must have got them from a cache of the same layout.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace octavo {
 
-enum class KvType : int { kF32 = 0, kBf16 = 1 };
+enum class KvType : int { kF32 = 0, kBf16 = 1, kInt8 = 2 };
+constexpr const char* kKvTypeNames[] = {"float32", "bfloat16", "int8"};
+
+// The type of a name. Throws std::invalid_argument that says which there are.
+KvType parse_kv_type(const std::string& name);
 
 // What a cache must hold. Layers of different shapes share places: give the maxima.
 struct KvShape {
@@ -41,9 +51,13 @@ struct KvLayout {
   int block_size;
   int unit;              // tokens per unit: 32 or 8
   int64_t element_bytes;
+  int64_t scale_bytes;   // of a token's K (or V) row: 4 in int8, else 0
   int64_t half_bytes;    // K (or V) of a place: all KV heads
   int64_t place_bytes;   // 2 * half_bytes
   int64_t block_bytes;   // a multiple of 64
+
+  // Bytes of one token's K (or V) of one head.
+  int64_t row_bytes(int padded_dim) const { return padded_dim * element_bytes + scale_bytes; }
 };
 
 // The sizes that a shape leads to. Throws std::invalid_argument for a shape out of its limits.
@@ -87,7 +101,7 @@ class KvCache {
 };
 
 // Writes one token of one layer, all KV heads. k and v: [kv_heads * head_dim] float32, rounded to nearest even for
-// bf16. Different tokens may be written by different threads at the same time.
+// bf16 and int8. Different tokens may be written by different threads at the same time.
 void write_kv(const KvCache& cache, int place, int kv_heads, int head_dim, const float* k, const float* v, int64_t block,
               int offset);
 

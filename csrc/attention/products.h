@@ -101,14 +101,14 @@ struct VectorKernel {
     for (int d = 0; d < head_dim; ++d) packed[d] = x[d] * scale;
     for (int d = head_dim; d < dim; ++d) packed[d] = 0.0f;
   }
-  static void scores(const float* q, int first_row, int rows, int dim, const char* const* tiles, int lo, int hi,
+  static void scores(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
                      float* scores) {
     for (int tile = lo; tile < hi; ++tile) {
       for (int r = 0; r < rows; r += Simd::kRows) {
         const int n = rows - r < Simd::kRows ? rows - r : Simd::kRows;
         dispatch_rows<Simd::kRows>(n, [&](auto count) {
           score_rows<Simd, Element, decltype(count)::value>(q + (first_row + r) * dim, dim,
-                                                            reinterpret_cast<const Element*>(tiles[tile]),
+                                                            reinterpret_cast<const Element*>(tiles.k[tile]),
                                                             scores + r * kScoreStride + tile * kKvTile);
         });
       }

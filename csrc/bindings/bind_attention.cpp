@@ -29,11 +29,6 @@ void require(bool ok, const std::string& message) {
   if (!ok) throw std::invalid_argument(message);
 }
 
-KvType parse_type(const std::string& name) {
-  require(name == "float32" || name == "bfloat16", "dtype is '" + name + "', must be float32 or bfloat16");
-  return name == "float32" ? KvType::kF32 : KvType::kBf16;
-}
-
 void check_place(const KvCache& cache, int place) {
   require(place >= 0 && place < cache.shape().places,
           "place is " + std::to_string(place) + ", must be between 0 and " + std::to_string(cache.shape().places - 1));
@@ -159,7 +154,7 @@ void bind_attention(nb::module_& m) {
           "__init__",
           [](KvCache* self, int64_t num_blocks, int block_size, int places, int kv_heads, int head_dim,
              const std::string& dtype) {
-            new (self) KvCache({places, kv_heads, head_dim, block_size, parse_type(dtype)}, num_blocks);
+            new (self) KvCache({places, kv_heads, head_dim, block_size, parse_kv_type(dtype)}, num_blocks);
           },
           "num_blocks"_a, "block_size"_a, "places"_a, "kv_heads"_a, "head_dim"_a, "dtype"_a)
       .def_prop_ro("num_blocks", &KvCache::num_blocks)

@@ -42,12 +42,6 @@ Activation activation(const std::string& name) {
   throw std::invalid_argument("activation is '" + name + "', must be silu or gelu_tanh");
 }
 
-KvType kv_type(const std::string& name) {
-  if (name == "float32") return KvType::kF32;
-  if (name == "bfloat16") return KvType::kBf16;
-  throw std::invalid_argument("kv_dtype is '" + name + "', must be float32 or bfloat16");
-}
-
 void require(bool condition, const char* message) {
   if (!condition) throw std::invalid_argument(message);
 }
@@ -128,7 +122,7 @@ void bind_runner(nb::module_& m) {
   nb::class_<Runner>(m, "Runner")
       .def("__init__",
            [](Runner* self, const PhaseList& program, const std::string& isa, const std::string& kv, ThreadTeam& team) {
-             new (self) Runner(program, parse_isa(isa), kv_type(kv), team);
+             new (self) Runner(program, parse_isa(isa), parse_kv_type(kv), team);
            },
            "program"_a, "instruction_set"_a, "kv_dtype"_a, "team"_a, nb::keep_alive<1, 5>())
       .def("block_bytes", &Runner::block_bytes)

@@ -115,7 +115,10 @@ def executor_lines() -> list[str]:
     from octavo.loading import unsupported_reasons
 
     lines = []
-    for name, what in (("native", "fast"), ("reference", "slow, float32")):
+    for name, what in (
+        ("native", "fast; KV in bfloat16, float32 or int8"),
+        ("reference", "slow, float32; KV in float32 or int8"),
+    ):
         reasons = unsupported_reasons(name)
         lines.append(f"{name}: " + (f"usable ({what})" if not reasons else "not usable: " + "; ".join(reasons)))
     return lines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from octavo.config import DType, EngineOptions, ExecutorName, InstructionSet
+from octavo.config import DType, EngineOptions, ExecutorName, InstructionSet, KVCacheDType
 
 if TYPE_CHECKING:
     from octavo.sampling_params import SamplingParams
@@ -46,6 +46,13 @@ _ENGINE = (
         default=64,
         show_default=True,
         help="Tokens in a KV block: 8 to 256, times of 8; auto takes what `octavo tune` found.",
+    ),
+    click.option(
+        "--kv-cache-dtype",
+        type=click.Choice(get_args(KVCacheDType)),
+        default="auto",
+        show_default=True,
+        help="Format of the KV memory; int8 is half of bfloat16.",
     ),
     click.option(
         "--kv-cache-memory",
@@ -104,6 +111,7 @@ _FORMS = {"json_schema": "json", "regex": "regex", "choice": "choice", "grammar"
 ENGINE_NAMES = (
     "dtype",
     "block_size",
+    "kv_cache_dtype",
     "kv_cache_memory",
     "max_model_len",
     "max_num_seqs",

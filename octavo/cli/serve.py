@@ -10,6 +10,7 @@ import click
 
 from octavo.cli.options import engine_options, make_engine_options, user_errors
 from octavo.cli.run import DEFAULT_MODEL
+from octavo.tools.style import AUTO, FORMAT_NAMES
 
 _SERVER_NAMES = (
     "max_queued_requests",
@@ -24,6 +25,7 @@ _SERVER_NAMES = (
     "stall_seconds",
     "drain_seconds",
     "log_prompts",
+    "tool_format",
 )
 
 
@@ -48,6 +50,13 @@ _SERVER_NAMES = (
 @click.option("--stall-seconds", type=float, default=30.0, show_default=True, help="Then not ready.")
 @click.option("--drain-seconds", type=float, default=30.0, show_default=True, help="At SIGTERM.")
 @click.option("--log-prompts", is_flag=True, help="Write prompts into the log.")
+@click.option(
+    "--tool-format",
+    type=click.Choice(FORMAT_NAMES),
+    default=AUTO,
+    show_default=True,
+    help="How the model writes function calls; auto tells it from the chat template.",
+)
 @engine_options
 def serve(
     model: str,

@@ -172,7 +172,7 @@ class PrefixCache:
         self.drop(node)
 
     def registered(self) -> dict[int, tuple[PrefixNode, int]]:
-        """Block id -> (node, KV group): for checks."""
+        """Block id -> (node, KV group): for those who look on."""
         return self._registered
 
     def nodes(self) -> list[PrefixNode]:

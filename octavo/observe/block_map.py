@@ -6,7 +6,7 @@ makes the map of that, wherever there is time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from octavo.observe.reservation import Reservation, engine_reservation
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
+    from octavo.engine.prefix_cache import PrefixNode
     from octavo.engine.request import Request
     from octavo.engine.stats import EngineStats
 
@@ -63,6 +64,8 @@ class Capture:
     max_model_len: int
     ref_counts: list[int]
     cached: list[int]
+    contents: Mapping[int, tuple[PrefixNode, int]]
+    """What registered blocks hold: (node, KV group); the cached ones are among them"""
     requests: list[RequestView]
     reservation: Reservation
 
@@ -77,6 +80,7 @@ def capture(engine: Engine, version: int = 0) -> Capture:
         engine.config.max_model_len,
         engine.pool.ref_counts.copy(),
         engine.pool.snapshot()[1],
+        {} if engine.manager.prefix_cache is None else dict(engine.manager.prefix_cache.registered()),
         [_view(request, True) for request in scheduler.running] + [_view(request, False) for request in waiting],
         engine_reservation(engine),
     )
@@ -117,7 +121,7 @@ class BlockMap:
         """Of shared blocks"""
         self._cached = np.zeros(len(taken.ref_counts), bool)
         self._cached[taken.cached] = True
-        self._filled[taken.cached] = self.stats.block_size
+        self._filled[taken.cached] = [len(taken.contents[block][0].tokens) for block in taken.cached]
         for request in taken.requests:
             self._place(request)
         self.requests = [self._describe(request) for request in taken.requests]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from octavo.observe.block_map import BlockMap, Capture, capture
@@ -29,10 +30,14 @@ class EngineWatch:
 
     def __init__(self, llm: AsyncLLM, version: str) -> None:
         self._llm = llm
-        self.metrics = EngineMetrics({"version": version, "model": llm.loaded.options.model})
+        loaded = llm.loaded
+        self.metrics = EngineMetrics(
+            {"version": version, "model": loaded.options.model, "kv_cache_dtype": loaded.kv_cache_dtype}
+        )
         self.timeline = Timeline()
         self.version = 0
         """Grows whenever blocks may have changed"""
+        self._waiting: dict[object, Callable[[], None]] = {}
         self._steps = 0
         self._rested = -1
         self._lock = asyncio.Lock()
@@ -43,21 +48,21 @@ class EngineWatch:
     # ---- in the engine's thread ----
 
     def added(self, state: RequestState) -> None:
-        self.version += 1
+        self._change()
         self.metrics.count_added(state)
 
     def first_token(self, state: RequestState) -> None:
         self.metrics.count_first_token(state)
 
     def ended(self, state: RequestState) -> None:
-        self.version += 1
+        self._change()
         self.metrics.count_ended(state)
 
     def stepped(self, engine: Engine, seconds: float, stats: EngineStats) -> None:
         if stats.steps == self._steps:
             return  # there was nothing to do
         self._steps = stats.steps
-        self.version += 1
+        self._change()
         self.metrics.count_step(seconds, stats)
         self.timeline.step(engine, stats)
 
@@ -66,7 +71,25 @@ class EngineWatch:
             self._rested = self.version
             self.timeline.take(engine, stats)
 
+    def _change(self) -> None:
+        self.version += 1
+        for who in list(self._waiting):
+            wake = self._waiting.pop(who, None)
+            if wake is not None:
+                wake()
+
     # ---- for everybody else, on one event loop ----
+
+    def wake_at_change(self, who: object, version: int, wake: Callable[[], None]) -> None:
+        """Calls `wake` once, in the engine's thread, when blocks may have changed since this version: at once where
+        they have. A second call for the same `who` changes nothing more."""
+        self._waiting[who] = wake
+        if self.version != version and self._waiting.pop(who, None) is not None:
+            wake()
+
+    def forget(self, who: object) -> None:
+        """Wakes it no more."""
+        self._waiting.pop(who, None)
 
     def metrics_text(self) -> str:
         """What Prometheus reads."""

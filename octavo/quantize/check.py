@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from octavo.quantize.tensors import Format
     from octavo.text.tokenizer import Tokenizer
 
-BOUNDS: Final[dict[Format, float]] = {"w4": 0.25, "w8": 0.01}
-"""Highest mean divergence of a good conversion, in nats: what models of 135 million weights need; larger ones stay
-far below."""
+BOUNDS: Final[dict[Format, float]] = {"w4": 0.15, "w8": 0.01}
+"""Highest mean divergence of a good conversion, in nats: for w4 twice what the smallest models come to"""
 MAX_POSITIONS: Final = 512
 _CHUNK: Final = 64
 _BLOCK_SIZE: Final = 16

@@ -16,7 +16,6 @@ from octavo.server.errors import ApiError, as_api_error
 from octavo.server.job import Job
 from octavo.server.lifeline import ClientGone, ClientTooSlow, Lifeline
 from octavo.server.request_log import note, note_failure
-from octavo.server.structured import in_words_of
 
 DONE = b"data: [DONE]\n\n"
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -71,7 +70,7 @@ class Answer(Response):
             note(scope, outcome="client gone" if isinstance(error, ClientGone) else "client too slow")
         except Exception as error:
             if isinstance(error, ValueError):  # the grammar was not good, or the prompt can never fit
-                error = ValueError(in_words_of(job.form_asked_by, str(error)))
+                error = ValueError(job.explain(str(error)))
             await self._fail(as_api_error(error, self._started), scope, receive, send)
         finally:
             self._note(scope)

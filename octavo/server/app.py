@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -71,8 +72,9 @@ def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
     # The pages of documentation load scripts from elsewhere, so there are none; /openapi.json stays.
     app = FastAPI(title="Octavo", version=__version__, docs_url=None, redoc_url=None)
     app.state.context = context
-    app.include_router(_router(context))
-    app.include_router(observe_routes.router_for(context))
+    routers = (_router(context), observe_routes.router_for(context))
+    for router in routers:
+        app.include_router(router)
     app.add_exception_handler(ApiError, _handle)
     app.add_exception_handler(ValueError, _handle)
     app.add_exception_handler(HTTPException, _handle_http)
@@ -88,13 +90,15 @@ def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
             allow_headers=["authorization", "content-type", "x-request-id", "x-request-timeout"],
             expose_headers=["x-request-id", IGNORED_HEADER, "retry-after"],
         )
-    app.add_middleware(RequestLog, counts=context.counts, paths=_paths(app))
+    app.add_middleware(RequestLog, counts=context.counts, paths=_paths(routers))
     return app
 
 
-def _paths(app: FastAPI) -> frozenset[str]:
+def _paths(routers: Iterable[APIRouter]) -> frozenset[str]:
     """Of all routes without parameters."""
-    return frozenset(path for route in app.routes if "{" not in (path := getattr(route, "path", "{")))
+    return frozenset(
+        path for router in routers for route in router.routes if "{" not in (path := getattr(route, "path", "{"))
+    )
 
 
 def _router(context: ServerContext) -> APIRouter:

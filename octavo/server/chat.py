@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -19,7 +20,10 @@ from octavo.server.job import Job
 from octavo.server.logprobs import TokenSpelling, chat_logprobs, prompt_logprobs_json
 from octavo.server.messages import read_messages
 from octavo.server.params import make_params
-from octavo.server.structured import read_structured
+from octavo.server.structured import in_words_of, read_structured
+from octavo.server.tool_calls import CallReader
+from octavo.server.tool_fields import ToolUse, read_tool_use
+from octavo.server.tool_form import call_params, explain_tools
 
 
 async def chat(request: Request, context: ServerContext) -> Response:
@@ -33,18 +37,25 @@ async def chat(request: Request, context: ServerContext) -> Response:
     if fields.stream and fields.prompt_logprobs is not None:
         raise bad_request("prompt_logprobs: may not be given with stream=true")
     wanted, asked_by = read_structured(fields, ignored)
-    params = make_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields), structured_outputs=wanted)
+    explain = partial(in_words_of, asked_by)
+    more: dict[str, Any] = {"structured_outputs": wanted}
+    use = read_tool_use(fields, ignored)
+    if use is not None:
+        more = call_params(use, fields, context, wanted, asked_by)
+        explain = partial(explain_tools, use, more["structured_outputs"])
+    params = make_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields), **more)
     params.check_vocab(context.llm.loaded.vocab_size)
 
     def read() -> TokenizedPrompt:
-        prompt = context.reader.read_chat(messages, add_generation_prompt=fields.add_generation_prompt)
+        tools = None if use is None else use.for_template
+        prompt = context.reader.read_chat(messages, tools, fields.add_generation_prompt)
         return TokenizedPrompt(prompt.text, prompt.token_ids, fields.cache_salt)
 
     if fields.cache_salt == "":
         raise bad_request("cache_salt: must not be empty")
-    prompt = await context.tokenize(request, read, text_size(messages))
-    job = Job([prompt], params, deadline_seconds(request, fields, context), asked_by)
-    return Answer(context, job, ChatFormat(context, job, fields, usage), fields.stream, ignored_header(ignored))
+    prompt = await context.tokenize(request, read, text_size([messages, fields.tools]))
+    job = Job([prompt], params, deadline_seconds(request, fields, context), explain)
+    return Answer(context, job, ChatFormat(context, job, fields, usage, use), fields.stream, ignored_header(ignored))
 
 
 def _max_tokens(fields: ChatFields) -> int | None:
@@ -63,7 +74,7 @@ def _logprobs(fields: ChatFields) -> int | None:
 class ChatFormat:
     """Chat completions as OpenAI's clients read them."""
 
-    def __init__(self, context: ServerContext, job: Job, fields: ChatFields, usage: bool) -> None:
+    def __init__(self, context: ServerContext, job: Job, fields: ChatFields, usage: bool, use: ToolUse | None) -> None:
         self._spelling = TokenSpelling(context.tokenizer)
         self._n = job.params.n
         self._top = fields.top_logprobs or 0
@@ -71,22 +82,29 @@ class ChatFormat:
         self._base = {"id": f"chatcmpl-{job.id}", "created": int(time.time()), "model": context.name}
         self._sent_tokens = [0] * self._n
         self._ended: set[int] = set()
+        self._readers: list[CallReader] | None = None
+        if use is not None:
+            form, drop = context.reader.tool_style.format, context.tokenizer.verbatim is not context.tokenizer
+            self._readers = [CallReader(form, use, drop) for _ in range(self._n)]
 
     def opening(self) -> list[dict[str, Any]]:
         """The role of each choice."""
-        return [self._chunk(index, {"role": "assistant", "content": ""}) for index in range(self._n)]
+        content = "" if self._readers is None else None
+        return [self._chunk(index, {"role": "assistant", "content": content}) for index in range(self._n)]
 
     def chunks(self, place: int, output: RequestOutput) -> list[dict[str, Any]]:
-        """A chunk for each choice with something new."""
+        """Chunks for each choice with something new."""
         chunks = []
         for completion in output.outputs:
             index = completion.index
             if index in self._ended:
                 continue
             logprobs = self._new_logprobs(completion)
-            if completion.delta or logprobs or completion.finished:
-                delta = {"content": completion.delta} if completion.delta else {}
-                chunks.append(self._chunk(index, delta, logprobs, completion))
+            deltas = self._deltas(completion)
+            if deltas or logprobs or completion.finished:
+                *first, last = deltas or [{}]
+                chunks += [self._chunk(index, delta) for delta in first]
+                chunks.append(self._chunk(index, last, logprobs, completion))
             if completion.finished:
                 self._ended.add(index)
         return chunks
@@ -103,9 +121,9 @@ class ChatFormat:
         choices = [
             {
                 "index": completion.index,
-                "message": {"role": "assistant", "content": completion.text, "refusal": None},
+                "message": self._message(completion),
                 "logprobs": self._new_logprobs(completion),
-                **ending_json(completion),
+                **self._ending(completion),
             }
             for completion in output.outputs
         ]
@@ -113,6 +131,22 @@ class ChatFormat:
         if output.prompt_logprobs is not None:
             more["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs)
         return {**self._base, "object": "chat.completion", "choices": choices, "usage": usage_json(outputs), **more}
+
+    def _deltas(self, completion: CompletionOutput) -> list[dict[str, Any]]:
+        if self._readers is not None:
+            return self._readers[completion.index].deltas(completion.delta, completion)
+        return [{"content": completion.delta}] if completion.delta else []
+
+    def _message(self, completion: CompletionOutput) -> dict[str, Any]:
+        if self._readers is not None:
+            return self._readers[completion.index].message(completion)
+        return {"role": "assistant", "content": completion.text, "refusal": None}
+
+    def _ending(self, completion: CompletionOutput) -> dict[str, Any]:
+        ending = ending_json(completion)
+        if self._readers is not None:
+            ending["finish_reason"] = self._readers[completion.index].finish_reason(completion)
+        return ending
 
     def _new_logprobs(self, completion: CompletionOutput) -> dict[str, Any] | None:
         """Of the tokens that were not sent before; None where there are none."""
@@ -132,6 +166,6 @@ class ChatFormat:
     ) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
         if completion is not None and completion.finished:
-            choice |= ending_json(completion)
+            choice |= self._ending(completion)
         more = {"usage": None} if self._usage else {}
         return {**self._base, "object": "chat.completion.chunk", "choices": [choice], **more}

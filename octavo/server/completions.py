@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -30,7 +31,7 @@ from octavo.server.logprobs import (
     prompt_text_and_offsets,
 )
 from octavo.server.params import make_params
-from octavo.server.structured import read_structured
+from octavo.server.structured import in_words_of, read_structured
 
 
 async def complete(request: Request, context: ServerContext) -> Response:
@@ -64,7 +65,7 @@ async def complete(request: Request, context: ServerContext) -> Response:
         return [context.reader.read({name: prompt, **salt}) for name, prompt in wanted]
 
     prompts = await context.tokenize(request, read, sum(len(prompt) for _, prompt in wanted))
-    job = Job(prompts, params, deadline_seconds(request, fields, context), asked_by)
+    job = Job(prompts, params, deadline_seconds(request, fields, context), partial(in_words_of, asked_by))
     form = CompletionFormat(context, job, fields, usage)
     return Answer(context, job, form, fields.stream, ignored_header(ignored))
 
@@ -148,8 +149,9 @@ class CompletionFormat:
     ) -> dict[str, Any]:
         """Text and the logprobs of the tokens that were not sent before, the prompt's first where it is echoed."""
         if self._fields.max_tokens == 0:
-            completion = replace(completion, token_ids=[], logprobs=None if completion.logprobs is None else [])
-            completion.finish_reason, completion.stop_reason = "length", None
+            completion = replace(completion, token_ids=[], finish_reason="length", stop_reason=None, score=None)
+            if completion.logprobs is not None:
+                completion.logprobs = []
             text = ""
         first = index not in self._sent_tokens
         logprobs = None if completion.logprobs is None else CompletionLogprobs()
@@ -177,6 +179,7 @@ class CompletionFormat:
             text, offsets = prompt_text_and_offsets(prompt.text, prompt.token_ids, self._tokenizer, skip)
             if logprobs is not None and output.prompt_logprobs is not None:
                 logprobs.add(prompt.token_ids, output.prompt_logprobs, offsets, self._spelling)
-        verbatim = self._job.params.structured_outputs is not None
-        self._offsets[index] = TokenOffsets(self._tokenizer.verbatim if verbatim else self._tokenizer, skip, len(text))
+        tokenizer = self._tokenizer if self._job.params.structured_outputs is None else self._tokenizer.verbatim
+        before = self._job.prompts[place].token_ids
+        self._offsets[index] = TokenOffsets(tokenizer, skip, len(text), before)
         return text

@@ -32,10 +32,12 @@ class ServerContext:
         self.options = options
         self.names = options.model_names or (loaded.options.model,)
         self.tokenizer = loaded.tokenizer
-        self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
+        self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len, options.tool_format)
         self.admission = Admission(options.max_queued_requests, options.max_queued_tokens)
         self.lifelines: set[Lifeline] = set()
         self.counts = RequestCounts()
+        self.at_drain: set[Callable[[], None]] = set()
+        """Called when draining begins, to wake what would sleep through it"""
         self._long_texts = ThreadPoolExecutor(1, "octavo-text")
 
     @property
@@ -67,6 +69,8 @@ class ServerContext:
     def drain(self) -> None:
         """No new requests from now on."""
         self.admission.draining = True
+        for wake in list(self.at_drain):
+            wake()
 
     def cut_all(self) -> None:
         """Ends every running request with an error."""

@@ -34,10 +34,16 @@ MessagesField = Annotated[
             "minItems": 1,
             "items": {
                 "type": "object",
-                "required": ["role", "content"],
+                "required": ["role"],
                 "properties": {
                     "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
-                    "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
+                    "content": {
+                        "anyOf": [
+                            {"type": "string"},
+                            {"type": "array", "items": {"type": "object"}},
+                            {"type": "null"},
+                        ]
+                    },
                     "name": {"type": "string"},
                     "tool_call_id": {"type": "string"},
                     "tool_calls": {"type": "array", "items": {"type": "object"}},
@@ -45,6 +51,34 @@ MessagesField = Annotated[
             },
         }
     ),
+]
+ToolsField = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["type", "function"],
+                "properties": {
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {
+                            "name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"},
+                            "description": {"type": "string"},
+                            "parameters": {"type": "object"},
+                            "strict": {"type": "boolean"},
+                        },
+                    },
+                },
+            },
+        }
+    ),
+]
+ToolChoiceField = Annotated[
+    Any, WithJsonSchema({"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object"}]})
 ]
 ObjectField = Annotated[Any, WithJsonSchema({"type": "object"})]
 SchemaField = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, _TEXT]})]
@@ -142,6 +176,9 @@ class ChatFields(GenerationFields):
     logprobs: bool = False
     top_logprobs: int | None = None
     add_generation_prompt: bool = True
+    tools: ToolsField = None
+    tool_choice: ToolChoiceField = None
+    parallel_tool_calls: bool | None = Field(None, description="Whether an answer may hold several calls")
 
 
 class TokenizeFields(Fields):
@@ -149,6 +186,7 @@ class TokenizeFields(Fields):
 
     prompt: str | None = None
     messages: MessagesField = None
+    tools: ToolsField = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     return_token_strs: bool = False
@@ -165,9 +203,6 @@ Anyfields = TypeVar("Anyfields", bound=Fields)
 # Known fields that change answers and that this server does not do, with the values that ask for nothing.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "suffix": ("",),
-    "tools": ([],),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (),
     "functions": ([],),
     "function_call": ("none",),
     "guided_decoding_backend": ("auto", "guidance", "llguidance"),
@@ -192,7 +227,12 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "priority": (0,),
     "prompt_embeds": (),
 }
-COMPLETION_UNSUPPORTED = UNSUPPORTED | {"add_special_tokens": (True,)}
+COMPLETION_UNSUPPORTED = UNSUPPORTED | {
+    "add_special_tokens": (True,),
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "parallel_tool_calls": (),
+}
 CHAT_UNSUPPORTED = UNSUPPORTED | {"echo": (False,), "add_special_tokens": (False,)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from octavo.async_llm import AsyncLLM
@@ -22,8 +22,8 @@ class Job:
     params: Params
     seconds: float
     """Its deadline"""
-    form_asked_by: str = ""
-    """The field that asked for params.structured_outputs"""
+    explain: Callable[[str], str] = str
+    """Says an error about params.structured_outputs in the words of the field that asked for them"""
     id: str = field(default_factory=lambda: secrets.token_hex(12))
 
     @property

@@ -86,8 +86,11 @@ def _by_spelling(entry: TokenLogprobs, spelling: TokenSpelling) -> dict[str, flo
 class TokenOffsets:
     """Where in the text each token begins; the tokens of one character begin together."""
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool, start: int = 0) -> None:
-        self._detokenizer = tokenizer.detokenizer(skip_special_tokens)
+    def __init__(
+        self, tokenizer: Tokenizer, skip_special_tokens: bool, start: int = 0, after: Sequence[int] = ()
+    ) -> None:
+        """`start`: length of what is before, the text of the ids `after`."""
+        self._detokenizer = tokenizer.detokenizer(skip_special_tokens, after)
         self.position = start
 
     def add(self, token_ids: Iterable[int]) -> list[int]:

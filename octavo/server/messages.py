@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from octavo.server.errors import bad_request, unsupported
+from octavo.server.body import parse_json_object
+from octavo.server.errors import ApiError, bad_request, unsupported
+from octavo.text.chat_messages import copy_value
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 """Role of the API -> role of the template"""
@@ -69,17 +70,32 @@ def _read_tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     """Calls of earlier turns. Templates take the arguments as an object, clients send them as JSON text."""
     if not isinstance(calls, list):
         raise bad_request(f"{where}: must be a list", where)
-    result = []
-    for place, call in enumerate(calls):
-        function = call.get("function") if isinstance(call, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str):
-            raise bad_request(f"{where}[{place}].function: must be an object with a name", where)
-        arguments = function.get("arguments", "{}")
-        if isinstance(arguments, str):
-            try:
-                arguments = json.loads(arguments or "{}")
-            except (ValueError, RecursionError):
-                raise bad_request(f"{where}[{place}].function.arguments: is not JSON", where) from None
-        result.append({**call, "type": "function", "function": {"name": name, "arguments": arguments}})
-    return result
+    return [_read_tool_call(call, f"{where}[{place}]") for place, call in enumerate(calls)]
+
+
+def _read_tool_call(call: Any, where: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(name, str):
+        raise bad_request(f"{where}.function: must be an object with a name", f"{where}.function")
+    if call.get("type", "function") != "function":
+        raise unsupported(f"{where}.type", "must be function")
+    result: dict[str, Any] = {"type": "function"}
+    if call.get("id") is not None:
+        if not isinstance(call["id"], str):
+            raise bad_request(f"{where}.id: must be text", f"{where}.id")
+        result["id"] = call["id"]
+    arguments = _read_arguments(function.get("arguments") or "{}", f"{where}.function.arguments")
+    return {**result, "function": {"name": name, "arguments": arguments}}
+
+
+def _read_arguments(arguments: Any, where: str) -> dict[str, Any]:
+    if isinstance(arguments, str):
+        try:
+            arguments = parse_json_object(arguments.encode())
+        except ApiError as error:
+            raise bad_request(f"{where}: {error.message.removeprefix('body: ')}", where) from None
+    if not isinstance(arguments, dict):
+        raise bad_request(f"{where}: must be the text of a JSON object", where)
+    copy_value(arguments, where)  # refuses what nests too deeply
+    return arguments

@@ -6,10 +6,11 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, HTTPException
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from octavo import __version__
@@ -81,17 +82,20 @@ def _add_data_routes(router: APIRouter, watch: EngineWatch, context: ServerConte
         return JSONResponse(whole_json(taken, watch.timeline.samples()), headers={"Cache-Control": "no-store"})
 
     @router.get("/v1/kv/events", summary="The same as server-sent events", response_class=StreamingResponse)
-    async def events(request: Request) -> StreamingResponse:
+    async def events() -> StreamingResponse:
         if len(listeners) >= MOST_LISTENERS:
             raise HTTPException(429, f"{MOST_LISTENERS} streams of events are open already", {"Retry-After": "5"})
-        listener = Listener(watch, request, lambda: context.admission.draining)
+        listener = Listener(watch, lambda: context.admission.draining)
 
         async def stream() -> AsyncIterator[str]:
             listeners.add(listener)
+            context.at_drain.add(listener.wake)
             try:
                 async for text in listener.events():
                     yield text
             finally:
+                watch.forget(listener)
+                context.at_drain.discard(listener.wake)
                 listeners.discard(listener)
 
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -122,21 +126,23 @@ class Listener:
     What changes while it reads slowly is told as one change: nothing piles up.
     """
 
-    def __init__(self, watch: EngineWatch, request: Request, server_ends: Callable[[], bool]) -> None:
+    def __init__(self, watch: EngineWatch, server_ends: Callable[[], bool]) -> None:
         self._watch = watch
-        self._request = request
         self._server_ends = server_ends
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
         self._last_sample = 0.0
 
     async def events(self) -> AsyncIterator[str]:
-        """Server-sent events, at most one in MAP_INTERVAL seconds, until the reader leaves, the server
-        drains or the engine is closed."""
+        """Server-sent events, at most one in MAP_INTERVAL seconds, until the server drains or the engine is closed.
+        It sleeps while nothing changes."""
         try:
             told = await self._watch.block_map()
             yield _event("snapshot", whole_json(told, self._samples()))
             asked = sent = time.monotonic()
-            while not (await self._request.is_disconnected() or self._server_ends()):
+            while not self._server_ends():
                 await asyncio.sleep(MAP_INTERVAL)
+                await self._wait_for_change(told.version, REFRESH)
                 now = time.monotonic()
                 if self._watch.version != told.version or now - asked >= REFRESH:
                     asked = now
@@ -151,6 +157,19 @@ class Listener:
                     yield ": nothing new\n\n"
         except EngineError:
             return
+
+    def wake(self) -> None:
+        """Looks again now; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed, and this listener with it
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _wait_for_change(self, version: int, seconds: float) -> None:
+        self._woken.clear()
+        self._watch.wake_at_change(self, version, self.wake)
+        if not self._server_ends():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
 
     def _samples(self) -> list[Sample]:
         """Those of the time line that this reader has not got."""

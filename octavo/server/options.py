@@ -9,6 +9,8 @@ import ssl
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from octavo.tools.style import AUTO, FORMAT_NAMES
+
 KEY_VARIABLE = "OCTAVO_API_KEYS"
 _KEY = re.compile(r"[\x21-\x7e]{1,512}")
 
@@ -48,6 +50,8 @@ class ServerOptions:
     """Web origins that may call; none: CORS is off"""
     log_prompts: bool = False
     """Write prompts' text into the log"""
+    tool_format: str = AUTO
+    """How the model writes calls of functions, one of FORMAT_NAMES; auto: as its chat template says"""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -57,6 +61,8 @@ class ServerOptions:
                     raise ValueError(f"{field.name}: must be texts that are not empty")
             elif isinstance(value, float | int) and not isinstance(value, bool) and not 0 < value < math.inf:
                 raise ValueError(f"{field.name}={value!r}: must be a number above 0")
+        if self.tool_format not in FORMAT_NAMES:
+            raise ValueError(f"tool_format={self.tool_format!r}: must be one of {', '.join(FORMAT_NAMES)}")
         for number, key in enumerate(self.api_keys):
             if not _KEY.fullmatch(key):
                 raise ValueError(f"api_keys[{number}]: must be 1 to 512 visible ASCII characters without spaces")

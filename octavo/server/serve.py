@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 import sys
@@ -19,6 +20,8 @@ from octavo.server.context import ServerContext
 from octavo.server.options import ListenOptions, ServerOptions
 from octavo.server.request_log import log
 
+_OTHER_FILES = 64
+"""Open at once besides connections"""
 _GRACE = 5.0
 """Seconds after the drain's end in which what was cut may still say so"""
 _SWITCH_SECONDS = 0.0005
@@ -59,6 +62,8 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         addresses = [listener.getsockname()[:2] for server in self.servers for listener in server.sockets]
         log("listening", addresses=[f"{address[0]}:{address[1]}" for address in addresses])
+        style = self._context.reader.tool_style
+        log("tools", format=style.format.name, native=style.native, reason=style.reason)
 
     async def main_loop(self) -> None:
         """Sleeps until there is an end to it; uvicorn's own looks ten times a second."""
@@ -95,8 +100,20 @@ def make_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) ->
 def run_server(llm: AsyncLLM, options: ServerOptions, listen: ListenOptions) -> None:
     """Serves until a signal, then closes the model."""
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _allow_open_files(options.max_connections + _OTHER_FILES)
     try:
         make_server(llm, options, listen).run()
     finally:
         llm.close()
         log("closed")
+
+
+def _allow_open_files(wanted: int) -> None:
+    """Raises this process's limit where it is lower and may be raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log("few open files", allowed=allowed, wanted=wanted)

@@ -11,8 +11,9 @@ from octavo.server.errors import bad_request
 from octavo.server.fields import CHAT_UNSUPPORTED, DetokenizeFields, TokenizeFields, parse_fields
 from octavo.server.generation import ignored_header
 from octavo.server.messages import read_messages
+from octavo.server.tool_fields import read_functions
 
-_UNSUPPORTED = {name: CHAT_UNSUPPORTED[name] for name in ("tools", "chat_template", "chat_template_kwargs")}
+_UNSUPPORTED = {name: CHAT_UNSUPPORTED[name] for name in ("chat_template", "chat_template_kwargs")}
 
 
 async def tokenize(request: Request, context: ServerContext) -> Response:
@@ -23,6 +24,8 @@ async def tokenize(request: Request, context: ServerContext) -> Response:
     text, messages = fields.prompt, fields.messages
     if (text is None) == (messages is None):
         raise bad_request("prompt: one of prompt and messages must be given", "prompt")
+    if fields.tools and messages is None:
+        raise bad_request("tools: go with messages, not with prompt")
     try:
         if text is not None:
             checked = text
@@ -32,10 +35,11 @@ async def tokenize(request: Request, context: ServerContext) -> Response:
             )
         else:
             chat = read_messages(messages, ignored)
-            size = text_size(chat)
-            context.reader.check_size(size, "messages")
+            tools = [function.for_template() for function in read_functions(fields.tools, ignored)]
             generation = fields.add_generation_prompt
-            ids = await context.tokenize(request, lambda: context.tokenizer.apply_chat_template(chat, generation), size)
+            ids = await context.tokenize(
+                request, lambda: context.reader.chat_ids(chat, tools, generation), text_size([chat, tools])
+            )
     except ValueError as error:
         raise bad_request(str(error)) from None
     answer = {"count": len(ids), "max_model_len": context.llm.loaded.max_model_len, "tokens": ids}

@@ -58,7 +58,7 @@ class Tokenizer:
         self._chat_templates = dict(chat_templates or {})
         self._compiled: dict[str, ChatTemplate] = {}
         self._control = SpellingFinder(codec.control_tokens)
-        self._strips = codec.strips_leading_space
+        self._drops_space = codec.strips_leading_space
         self._has_bytes = codec.token_bytes(0) is not None
         self._tables = {
             skip: TokenBytes(codec.token_bytes, codec.control_ids if skip else frozenset()) for skip in (True, False)
@@ -80,13 +80,23 @@ class Tokenizer:
         return self._chat_templates.get("default")
 
     @property
+    def tool_template(self) -> str | None:
+        """The source of the chat template that conversations with tools are rendered with."""
+        return self._chat_templates.get("tool_use", self.chat_template)
+
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        """Spelling -> id of the tokens that are commands to the model, not text."""
+        return self._codec.control_tokens
+
+    @property
     def verbatim(self) -> Tokenizer:
         """The same tokenizer, which decodes to all bytes of the tokens, also a space at the beginning that this one
         takes for SentencePiece's dummy prefix."""
-        if not self._strips:
+        if not self._drops_space:
             return self
         other = copy.copy(self)
-        other._strips = False
+        other._drops_space = False
         return other
 
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
@@ -105,12 +115,13 @@ class Tokenizer:
             ids.insert(0, bos)
         return ids
 
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of all ids. Unknown ids give nothing; bytes that are no UTF-8 give U+FFFD."""
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True, after: Sequence[int] = ()) -> str:
+        """The text of all ids, as it stands after the text of others. Unknown ids give nothing; bytes that are no
+        UTF-8 give U+FFFD."""
         if not self._has_bytes:
             return self._codec.decode_text(token_ids, skip_special_tokens)
         table = self._tables[skip_special_tokens]
-        return decode_bytes(table, token_ids, self._strips)
+        return decode_bytes(table, token_ids, self._strips(table, after))
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """What one id adds to the text, control tokens spelled out; None where the decoder has no rule per
@@ -126,11 +137,16 @@ class Tokenizer:
         """The id of the token that the model's files name so ("eos_token", "pad_token", ...), if there is one."""
         return self._codec.control_tokens.get(self._special_tokens.get(name, ""))
 
-    def detokenizer(self, skip_special_tokens: bool = True) -> IncrementalDetokenizer:
-        """A new detokenizer for one stream of ids."""
+    def detokenizer(self, skip_special_tokens: bool = True, after: Sequence[int] = ()) -> IncrementalDetokenizer:
+        """A new detokenizer for one stream of ids, which continues the text of others."""
         if self._has_bytes:
-            return ByteDetokenizer(self._tables[skip_special_tokens], self._strips)
+            table = self._tables[skip_special_tokens]
+            return ByteDetokenizer(table, self._strips(table, after))
         return PrefixDetokenizer(functools.partial(self._codec.decode_text, skip_special_tokens=skip_special_tokens))
+
+    def _strips(self, table: TokenBytes, after: Sequence[int]) -> bool:
+        """A space is dropped where a text begins, not where it is continued."""
+        return self._drops_space and not any(table[token_id] for token_id in after)
 
     def apply_chat_template(
         self,

@@ -25,7 +25,7 @@ def test_sizes_and_verdict_are_printed(octavo: Any, model: str, tmp_path: Path) 
     assert wrote.startswith(f"wrote {out} in ")
     assert "(16.00 bits a weight) -> " in size and "tensors: 12 Q4_1, 5 F32, 3 Q8_0" in size
     assert checked.startswith("check: KL from the original (native float32) over 512 tokens: mean 0.0")
-    assert verdict == "verdict: the mean is within the bound of 0.25 nats"
+    assert verdict == "verdict: the mean is within the bound of 0.15 nats"
 
 
 def test_a_model_above_the_bound_exits_with_1_and_stays(

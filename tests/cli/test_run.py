@@ -44,12 +44,24 @@ def test_which_lone_argument_names_a_model(tmp_path: Path) -> None:
 def test_options_reach_engine_and_sampling(octavo: Any, fake_model: LoadedModel) -> None:
     result = octavo(
         *("run", "smollm2", "hello", "--raw", "--max-tokens", "3", "--no-prefix-caching", "--threads", "1"),
-        *("--kv-cache-memory", "1MiB", "--block-size", "16", "--dtype", "float32", "--max-model-len", "99"),
+        *(
+            "--kv-cache-memory",
+            "1MiB",
+            "--block-size",
+            "16",
+            "--dtype",
+            "float32",
+            "--kv-cache-dtype",
+            "int8",
+            "--max-model-len",
+            "99",
+        ),
     )
     assert result.stdout == "HEL\n"
     options = octavo.loaded_with
     assert (options.block_size, options.kv_cache_bytes, options.threads) == (16, 2**20, 1)
     assert (options.enable_prefix_caching, options.dtype, options.max_model_len) == (False, "float32", 99)
+    assert options.kv_cache_dtype == "int8"
 
 
 @pytest.mark.parametrize(

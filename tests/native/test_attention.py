@@ -9,15 +9,16 @@ import numpy.typing as npt
 import pytest
 
 from octavo import _native
+from octavo.executors.reference.kv_memory import encode_int8, rotate
 
 FloatArray = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
 
 ISAS = [isa for isa in ("avx2", "avx512_vnni", "amx") if _native.isa_supported(isa)]
-VARIANTS = [(isa, dtype) for isa in ISAS for dtype in ("float32", "bfloat16")]
+VARIANTS = [(isa, dtype) for isa in ISAS for dtype in ("float32", "bfloat16", "int8")]
 TEAMS = {size: _native.ThreadTeam(size) for size in (1, 2, 3)}
-# Largest error relative to the largest value: AMX rounds q and the weights to bf16.
-TOLERANCE = {"float32": 5e-6, "bfloat16": 5e-6, "amx": 1.2e-2}
+# Largest error relative to the largest value: AMX rounds q and the weights to bf16, int8 caches both to 16 bits.
+TOLERANCE = {"float32": 5e-6, "bfloat16": 5e-6, "int8": 5e-4, "amx": 1.2e-2}
 
 
 def tolerance(isa: str, dtype: str) -> float:
@@ -27,6 +28,21 @@ def tolerance(isa: str, dtype: str) -> float:
 def round_bf16(x: FloatArray) -> FloatArray:
     bits = x.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def round_int8(x: FloatArray) -> FloatArray:
+    codes, scales = encode_int8(x)
+    return codes * scales
+
+
+def stored(k: FloatArray, v: FloatArray, dtype: str) -> tuple[FloatArray, FloatArray]:
+    """What a cache makes of k and v."""
+    if dtype == "bfloat16":
+        return round_bf16(k), round_bf16(v)
+    if dtype == "int8":
+        block = k.shape[-1] & -k.shape[-1]
+        return rotate(round_int8(rotate(k))) / np.float32(block), round_int8(v)
+    return k, v
 
 
 @dataclass(frozen=True)
@@ -48,9 +64,9 @@ def make_context(length: int, heads: int, kv_heads: int, head_dim: int, seed: in
     return Context(q, k, v)
 
 
-def expected(context: Context, new: int, heads: int, window: int, scale: float, bf16: bool) -> FloatArray:
+def expected(context: Context, new: int, heads: int, window: int, scale: float, dtype: str) -> FloatArray:
     """Attention of the last `new` tokens in float64, over the K and V that the cache stores."""
-    k, v = (round_bf16(x) if bf16 else x for x in (context.k, context.v))
+    k, v = stored(context.k, context.v, dtype)
     length, kv_heads, head_dim = k.shape
     q = context.q[length - new :].astype(np.float64).reshape(new, kv_heads, heads // kv_heads, head_dim)
     scores = np.einsum("tkgd,pkd->kgtp", q, k.astype(np.float64)) * scale
@@ -139,7 +155,7 @@ class Batch:
             whole = self.contexts[number]
             context = Context(whole.q[:end], whole.k[:end], whole.v[:end])
             assert self.scale is not None
-            want = expected(context, end - first, self.heads, self.window, self.scale, self.dtype == "bfloat16")
+            want = expected(context, end - first, self.heads, self.window, self.scale, self.dtype)
             limit = slack * tolerance(self.isa, self.dtype) * np.abs(want).max()
             assert np.abs(out - want).max() <= limit, (number, first, end)
 
@@ -246,7 +262,8 @@ def test_raw_nan_keys_in_unwritten_slots_do_not_reach_a_row(isa: str, dtype: str
     for block in range(batch.cache.num_blocks):
         place = batch.cache.block(block).reshape(2, 2, -1)[1]
         place[0] = 0xFF
-        place[1] = 0x7B  # a large finite number in both types
+        # V: a large finite number in the float types; in int8 any codes, and scales that are NaN
+        place[1] = 0xFF if dtype == "int8" else 0x7B
     batch.cache.write(1, context.k, context.v, batch.slots(batch.tables[0], 45))
     assert np.array_equal(batch.run([(0, 0, 45)])[0], clean)
 
@@ -269,15 +286,55 @@ def test_a_broken_token_breaks_exactly_the_rows_that_see_it(isa: str, dtype: str
 
 @pytest.mark.parametrize("isa,dtype", VARIANTS)
 def test_layers_of_smaller_shape_share_a_cache(isa: str, dtype: str) -> None:
-    cache = _native.KvCache(num_blocks=3, block_size=32, places=2, kv_heads=2, head_dim=64, dtype=dtype)
+    # Four heads of 32 are as long as two of 64, but for their scales in int8.
+    kv_heads = 3 if dtype == "int8" else 2
+    cache = _native.KvCache(num_blocks=3, block_size=32, places=2, kv_heads=kv_heads, head_dim=64, dtype=dtype)
     context = make_context(50, 4, 4, 32)
     cache.write(1, context.k, context.v, (np.arange(50) + 32).astype(np.int32))
     out = _native.attention(
         context.q, cache, 1, np.array([0, 50], np.int32), np.array([50], np.int32),
         np.array([[1, 2]], np.int32), 4, 4, 0, 32**-0.5, isa, TEAMS[2],
     )  # fmt: skip
-    want = expected(context, 50, 4, 0, 32**-0.5, dtype == "bfloat16")
+    want = expected(context, 50, 4, 0, 32**-0.5, dtype)
     assert np.abs(out - want).max() <= tolerance(isa, dtype) * np.abs(want).max()
+
+
+def test_int8_gives_the_same_bits_on_every_instruction_set() -> None:
+    context = make_context(700, 9, 3, 64)
+    results = [Batch([context], 9, isa, "int8").run([(0, 650, 700)])[0] for isa in ISAS]
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+def test_int8_keeps_small_dims_beside_an_outlier() -> None:
+    """One dim of K is a hundred times the others, as biases make it: the rotation leaves them their resolution."""
+    context = make_context(300, 3, 1, 64)
+    context.k[..., 7] += 100
+    want = expected(context, 20, 3, 0, 0.125, "float32")
+    out = Batch([context], 3, "avx2", "int8").run([(0, 280, 300)])[0]
+    plain = expected(Context(context.q, round_int8(context.k), round_int8(context.v)), 20, 3, 0, 0.125, "float32")
+    assert np.abs(out - want).mean() < np.abs(plain - want).mean() / 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_broken_int8_key_breaks_exactly_the_rows_that_see_it(value: float) -> None:
+    context = make_context(100, 3, 1, 40)
+    broken = Context(context.q, context.k.copy(), context.v)
+    broken.k[60, 0, 7] = value
+    clean = Batch([context], 3, "avx2", "int8").run([(0, 0, 100)])[0]
+    out = Batch([broken], 3, "avx2", "int8").run([(0, 0, 100)])[0]
+    assert np.isnan(out[60:]).all()
+    assert np.array_equal(out[:60], clean[:60])
+
+
+def test_a_broken_query_is_its_own_rows_trouble() -> None:
+    context = make_context(40, 3, 1, 40)
+    broken = Context(context.q.copy(), context.k, context.v)
+    broken.q[30, :40] = np.nan  # the first head
+    clean = Batch([context], 3, "avx2", "int8").run([(0, 0, 40)])[0]
+    out = Batch([broken], 3, "avx2", "int8").run([(0, 0, 40)])[0]
+    assert np.isnan(out[30, :40]).all()
+    clean[30, :40] = out[30, :40] = 0
+    assert np.array_equal(out, clean)
 
 
 def test_an_unmapped_block_in_sight_is_refused() -> None:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from octavo import _native
+from octavo.executors.reference.kv_memory import encode_int8, rotate
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -25,7 +26,11 @@ def random_rows(tokens: int, head_dim: int = 64) -> FloatArray:
 
 @pytest.mark.parametrize(
     "dtype,head_dim,expected",
-    [("bfloat16", 64, 2 * 2 * 3 * 32 * 64 * 2), ("float32", 80, 2 * 2 * 3 * 32 * 96 * 4)],
+    [
+        ("bfloat16", 64, 2 * 2 * 3 * 32 * 64 * 2),
+        ("float32", 80, 2 * 2 * 3 * 32 * 96 * 4),
+        ("int8", 80, 2 * 2 * 3 * 32 * (96 + 4)),
+    ],
 )
 def test_a_block_holds_k_and_v_of_every_place(dtype: str, head_dim: int, expected: int) -> None:
     cache = make_cache(dtype=dtype, head_dim=head_dim)
@@ -41,7 +46,7 @@ def test_a_block_holds_k_and_v_of_every_place(dtype: str, head_dim: int, expecte
         ({"block_size": 65544}, "block_size is 65544"),
         ({"head_dim": 513}, "head_dim is 513"),
         ({"num_blocks": 0}, "num_blocks is 0"),
-        ({"dtype": "int8"}, "dtype is 'int8'"),
+        ({"dtype": "int4"}, "dtype is 'int4', must be float32, bfloat16 or int8"),
     ],
 )
 def test_a_shape_out_of_its_limits_is_refused_by_name(change: dict[str, object], message: str) -> None:
@@ -108,6 +113,57 @@ def test_values_in_the_cache_are_finite_whatever_is_written(value: float) -> Non
     assert np.isfinite(values).all()
     assert np.isnan(keys[1]).any()
     assert np.isfinite(keys[[0, 2]]).all()
+
+
+def int8_rows(cache: _native.KvCache, head_dim: int) -> tuple[npt.NDArray[np.int8], FloatArray]:
+    """(codes [K | V, 3 heads, 32 tokens, padded head_dim], scales [K | V, 3, 32]) of place 0 in block 0."""
+    padded = -(-head_dim // 32) * 32
+    place = cache.block(0).reshape(2, 2, 3, 32 * (padded + 4))[0]
+    codes = place[..., : 32 * padded].view(np.int8)
+    keys = codes[0].reshape(3, 2, padded // 2, 16, 2).transpose(0, 1, 3, 2, 4).reshape(3, 32, padded)
+    values = codes[1].reshape(3, padded // 16, 16, 16, 2).transpose(0, 2, 4, 1, 3).reshape(3, 32, padded)
+    return np.stack((keys, values)), np.ascontiguousarray(place[..., 32 * padded :]).view(np.float32)
+
+
+@pytest.mark.parametrize("head_dim", [1, 2, 40, 64, 80, 100, 256, 257])
+def test_int8_codes_are_those_of_the_reference(head_dim: int) -> None:
+    cache = make_cache(block_size=32, head_dim=head_dim, dtype="int8")
+    k, v = random_rows(32, head_dim), 3 * random_rows(32, head_dim)
+    k[3, :, 0] = 50  # an outlier, which the rotation spreads
+    k[4], v[5] = 0, 1e-31
+    cache.write(0, k, v, np.arange(32, dtype=np.int32))
+    codes, scales = int8_rows(cache, head_dim)
+    for half, rows in enumerate((rotate(k), v)):
+        expected, expected_scales = encode_int8(rows)
+        assert np.array_equal(codes[half, :, :, :head_dim], expected.transpose(1, 0, 2))
+        assert np.array_equal(scales[half], expected_scales[..., 0].T)
+    assert not codes[..., head_dim:].any()
+    assert np.abs(codes.astype(int)).max() == 127
+
+
+def test_int8_bytes_of_a_token_do_not_depend_on_others() -> None:
+    k, v = random_rows(40), random_rows(40)
+    slots = np.arange(40, dtype=np.int32)
+    for block_size in (8, 32):
+        at_once, one_by_one = (make_cache(block_size=block_size, dtype="int8") for _ in range(2))
+        at_once.write(1, k, v, slots)
+        for token in np.random.default_rng(0).permutation(40):
+            one_by_one.write(1, k[[token]], v[[token]], slots[[token]])
+        for block in range(8):
+            assert np.array_equal(one_by_one.block(block), at_once.block(block))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("half", [0, 1])
+def test_int8_scales_of_a_broken_token_poison_its_key_only(half: int, value: float) -> None:
+    cache = make_cache(dtype="int8")
+    rows = random_rows(2, 64), random_rows(2, 64)
+    rows[half][0, 1, 5] = value
+    cache.write(0, *rows, np.arange(2, dtype=np.int32))
+    codes, scales = int8_rows(cache, 64)
+    assert np.isnan(scales[0, 1, 0])
+    assert np.isfinite(scales[1]).all() and np.isfinite(scales[0, [0, 2]]).all() and np.isfinite(scales[0, :, 1]).all()
+    assert not codes[half, 1, 0].any()
 
 
 def test_slots_and_shapes_out_of_range_are_refused() -> None:

@@ -85,6 +85,15 @@ def test_prefix_is_shared_by_requests_and_then_cached(engine: Engine) -> None:
     assert len(taken.cells()) == taken.figures()["cached_blocks"] == engine.pool.num_cached > 0
 
 
+def test_a_cached_tail_is_as_full_as_it_is(engine: Engine) -> None:
+    """A finished sequence of 17 prompt tokens and 4 more, the last of which was not computed."""
+    add(engine, "one", prompt=list(range(5, 22)), max_tokens=4)
+    while engine.has_unfinished:
+        engine.step()
+    cells = take(engine).cells()
+    assert sorted(cell[1:] for cell in cells) == [[0, 4], [0, 8], [0, 8]]
+
+
 def test_waiting_requests_hold_nothing(engine: Engine) -> None:
     for number in range(20):
         add(engine, f"request-{number}", prompt=[number + 5] * 40)

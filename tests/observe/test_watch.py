@@ -42,7 +42,7 @@ def test_metrics_count_requests_tokens_and_times(llm: AsyncLLM) -> None:
 
     asyncio.run(main())
     values, stats = read(watch), llm.stats()
-    assert values[f"octavo_info 1.2.3 {llm.loaded.options.model}"] == 1
+    assert values[f"octavo_info 1.2.3 {llm.loaded.options.model} {llm.loaded.kv_cache_dtype}"] == 1
     assert values["octavo_requests_added_total"] == values["octavo_requests_ended_total length"] == 3
     assert values["octavo_requests_ended_total abort"] == 0
     assert values["octavo_prompt_tokens_total"] == 3 * 15

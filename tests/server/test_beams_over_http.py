@@ -140,6 +140,15 @@ def test_logprobs_and_echo(small: Running, max_tokens: int) -> None:
         assert choice["text"].startswith("hello") and len(choice["logprobs"]["tokens"]) == 5 + max_tokens
         assert choice["logprobs"]["token_logprobs"][:5] == sampled["token_logprobs"][:5]
         assert len(choice["prompt_logprobs"]) == 5 and choice["prompt_logprobs"][0] is None
+        assert ("score" in choice) == (max_tokens > 0)
+    parts = [
+        choice
+        for event in small.events("/v1/completions", **body, use_beam_search=True, n=2)
+        for choice in event["choices"]
+    ]
+    assert [part["index"] for part in parts if part["finish_reason"]] == [0, 1]
+    for index in (0, 1):
+        assert "".join(part["text"] for part in parts if part["index"] == index) == choices[index]["text"]
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,8 @@ def test_fault_in_one_request_ends_that_one_only(fake: Callable[..., Running]) -
     tokenizer: Any = server.llm.loaded.tokenizer
     make = tokenizer.detokenizer
 
-    def detokenizer(skip: bool) -> Any:
-        made = make(skip)
+    def detokenizer(skip: bool, after: Any) -> Any:
+        made = make(skip, after)
         append = made.append
 
         def checked(token_id: int) -> str:
@@ -343,3 +343,48 @@ def test_a_storm_of_cancels_leaves_nothing(small: Running) -> None:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(cancel, range(200)))
     small.assert_well()
+
+
+def test_answers_are_counted_by_route_and_status(fake: Callable[..., Running]) -> None:
+    server = fake(max_queued_requests=1, max_body_bytes=1000)
+    engine = engine_of(server)
+    server.complete(prompt="hello", max_tokens=5)
+    server.complete(prompt="")
+    server.complete(prompt="x" * 2000)
+    server.client.get("/nowhere/at/all")
+    server.client.get("/v1/models/other")
+    engine.gate.clear()
+    connection = send_request(server, {"prompt": "hello"})
+    until(lambda: bool(engine.running))
+    assert server.complete(prompt="hello").status_code == 429
+    connection.close()
+    until(lambda: server.llm.progress().unfinished == 0)
+    engine.gate.set()
+    until(lambda: not engine.running)
+    engine.before_step = lambda: time.sleep(0.001)
+    server.complete(**LONG | {"timeout": 0.05})
+    server.complete(**LONG | {"timeout": 1.0, "stream": True})
+    server.server._context.drain()
+    server.complete(prompt="hello")
+    counts = {name: value for name, value in server.metrics().items() if name.startswith("octavo_http_requests_total")}
+    assert counts == {
+        f'octavo_http_requests_total{{route="{route}",status="{status}"}}': count
+        for route, status, count in (
+            ("/v1/completions", 200, 1),
+            ("/v1/completions", 400, 1),
+            ("/v1/completions", 413, 1),
+            ("/v1/completions", 429, 1),
+            ("/v1/completions", 503, 1),
+            ("/v1/completions", 504, 2),
+            ("/v1/completions", "none", 1),
+            ("/v1/models/{name:path}", 404, 1),
+            ("other", 404, 1),
+        )
+    }
+
+
+def test_a_refused_key_is_counted_with_its_route(fake: Callable[..., Running]) -> None:
+    server = fake(api_keys=("k",))
+    server.client.get("/v1/models")
+    server.client.headers["Authorization"] = "Bearer k"
+    assert server.metrics()['octavo_http_requests_total{route="/v1/models",status="401"}'] == 1

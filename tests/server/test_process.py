@@ -91,4 +91,4 @@ def test_a_signal_ends_the_process_cleanly(model: str) -> None:
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
     assert process.returncode == 0, rest
-    assert [json.loads(line)["event"] for line in rest.splitlines()] == ["draining", "closed"]
+    assert [json.loads(line)["event"] for line in rest.splitlines()] == ["tools", "draining", "closed"]

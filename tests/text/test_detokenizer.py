@@ -86,6 +86,19 @@ def test_one_leading_space_is_dropped_at_the_beginning_only():
     assert tokenizer.decode(tokenizer.encode("  hello")) == "  hello"
 
 
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_continuation_keeps_its_space(skip):
+    tokenizer = _TOKENIZERS["spm"]
+    prompt = tokenizer.encode("hello")
+    (world,) = tokenizer.encode("world", add_special_tokens=False)  # with a space in front, as a text begins
+    whole = tokenizer.decode([*prompt, world], skip)
+    assert whole.endswith("hello world")
+    assert tokenizer.decode([world], skip, prompt) == " world"
+    assert "".join(stream(tokenizer.detokenizer(skip, prompt), [world])) == " world"
+    begin = prompt[:1]  # it has no text of its own where it is skipped
+    assert tokenizer.decode([world], True, begin) == tokenizer.decode([*begin, world]) == "world"
+
+
 def test_special_tokens_do_not_break_a_character_when_skipped():
     tokenizer = _TOKENIZERS["bpe"]
     first, *rest = byte_ids(tokenizer, "é".encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from octavo._native import PackedWeight, ThreadTeam
 
 Dtype = Literal["auto", "bfloat16", "float32"]
+KVCacheDtype = Literal["auto", "bfloat16", "float32", "int8"]
 
 
 class WeightSource(Protocol):
@@ -54,7 +56,9 @@ class NativeExecutor:
     """Runs a program by the kernels of one instruction set.
 
     dtype: "auto" keeps quantised weights packed as their file has them (exact integer sums) and others in bfloat16;
-    "bfloat16" and "float32" convert all. K and V are kept in float32 for "float32", else in bfloat16.
+    "bfloat16" and "float32" convert all.
+    kv_cache_dtype: how K and V are kept; "auto" is float32 for dtype "float32", else bfloat16. The attribute of this
+    name says which.
     instruction_set: "avx2", "avx512_vnni", "amx", or None for the best that the machine has.
     """
 
@@ -67,6 +71,7 @@ class NativeExecutor:
         dtype: Dtype = "auto",
         num_threads: int = 1,
         instruction_set: str | None = None,
+        kv_cache_dtype: KVCacheDtype = "auto",
     ) -> None:
         from octavo import _native
 
@@ -78,10 +83,22 @@ class NativeExecutor:
             )
         self.thread_team = _native.ThreadTeam(num_threads)
         packer = _Packer(weights.tensors, dtype, self.thread_team)
-        phases = lower(program, packer.pack, packer.read_vector)
-        kv_dtype = "float32" if dtype == "float32" else "bfloat16"
+        self._phases = lower(program, packer.pack, packer.read_vector)
         self.weight_bytes = packer.total_bytes
-        self._runner = _native.Runner(phases, self.instruction_set, kv_dtype, self.thread_team)
+        self.default_kv_cache_dtype = "float32" if dtype == "float32" else "bfloat16"
+        self._start(kv_cache_dtype)
+
+    def _start(self, kv_cache_dtype: str) -> None:
+        from octavo import _native
+
+        self.kv_cache_dtype = self.default_kv_cache_dtype if kv_cache_dtype == "auto" else kv_cache_dtype
+        self._runner = _native.Runner(self._phases, self.instruction_set, self.kv_cache_dtype, self.thread_team)
+
+    def with_kv_cache_dtype(self, kv_cache_dtype: KVCacheDtype) -> NativeExecutor:
+        """Another executor of the same weights and threads, with KV memory of its own. They must not run at once."""
+        twin = copy(self)
+        twin._start(kv_cache_dtype)
+        return twin
 
     def block_bytes(self, block_size: int) -> int:
         if block_size % 8 != 0 or not 8 <= block_size <= 256:
@@ -118,6 +135,7 @@ class NativeExecutor:
 
     def close(self) -> None:
         del self._runner
+        del self._phases
         del self.thread_team
 
 

@@ -7,15 +7,16 @@ row otherwise when there are other rows beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.engine.step import Step
 from octavo.executors.reference import operations as ops
-from octavo.executors.reference.kv_memory import KVMemory, layer_offsets
+from octavo.executors.reference.kv_memory import KVMemory, StoredDtype, layer_offsets
 from octavo.program.operations import (
     Add,
     ApplyRope,
@@ -34,6 +35,7 @@ from octavo.program.operations import (
 )
 
 Float32Array = npt.NDArray[np.float32]
+KVCacheDtype = Literal["auto", "float32", "int8"]
 ObserveLinear = Callable[[Linear, Float32Array], None]
 
 
@@ -58,32 +60,58 @@ class WeightSource(Protocol):
 class ReferenceExecutor:
     """Implements octavo.executors.interface.Executor. Any block size from 1.
 
+    kv_cache_dtype: K and V are kept in float32 ("auto") or in int8. The attribute of this name says which.
     num_threads is there so that all executors are built alike; numpy's matrix library has its own threads.
     Raises ValueError, naming it, for a weight that the checkpoint lacks or has in another shape.
     """
 
     name = "reference"
+    default_kv_cache_dtype = "float32"
 
-    def __init__(self, program: Program, checkpoint: WeightSource, num_threads: int = 1) -> None:
+    def __init__(
+        self,
+        program: Program,
+        checkpoint: WeightSource,
+        num_threads: int = 1,
+        kv_cache_dtype: KVCacheDtype = "auto",
+    ) -> None:
         if num_threads < 1:
             raise ValueError(f"num_threads is {num_threads}, must be at least 1")
+        self.kv_cache_dtype = self._resolved(kv_cache_dtype)
         self.vocab_size = program.vocab_size
         self._program = program
         self._matrices = load_matrices(program, checkpoint.tensors)
         self._memory: KVMemory | None = None
 
+    @staticmethod
+    def _resolved(kv_cache_dtype: str) -> StoredDtype:
+        if kv_cache_dtype in ("auto", "float32"):
+            return "float32"
+        if kv_cache_dtype != "int8":
+            raise ValueError(
+                f"kv_cache_dtype is {kv_cache_dtype!r}, must be auto, float32 or int8 (reference executor)"
+            )
+        return "int8"
+
+    def with_kv_cache_dtype(self, kv_cache_dtype: KVCacheDtype) -> ReferenceExecutor:
+        """Another executor of the same weights, with KV memory of its own."""
+        twin = copy(self)
+        twin.kv_cache_dtype = self._resolved(kv_cache_dtype)
+        twin._memory = None
+        return twin
+
     def block_bytes(self, block_size: int) -> int:
-        """Bytes of one block: 4 for each number of K and V of the largest KV group."""
+        """Bytes of one block, of the largest KV group."""
         if block_size < 1:
             raise ValueError(f"block_size is {block_size}; the reference executor needs at least 1")
-        return layer_offsets(self._program)[1] * block_size * 4
+        return layer_offsets(self._program, self.kv_cache_dtype)[1] * block_size
 
     def reserve_kv(self, num_blocks: int, block_size: int) -> None:
         """See Executor. A second call replaces the memory; what it held is lost."""
         self.block_bytes(block_size)
         if num_blocks < 1:
             raise ValueError(f"num_blocks is {num_blocks}, must be at least 1")
-        self._memory = KVMemory(self._program, num_blocks, block_size)
+        self._memory = KVMemory(self._program, num_blocks, block_size, self.kv_cache_dtype)
 
     def release_blocks(self, first: int, count: int) -> None:
         """See Executor."""

@@ -117,11 +117,7 @@ export class BlockCanvas {
     const y = Math.floor(block / this.columns) * this.pitch;
     const references = this.references[block];
     const filled = this.filled[block];
-    if (references === 0) {
-      this.fill(filled ? this.theme.cached : this.theme.free, x, y, size, size);
-      return;
-    }
-    const [full, pale] = this.colour(this.owner[block]);
+    const [full, pale] = references ? this.colour(this.owner[block]) : [this.theme.cached, this.theme.free];
     const part = filled >= this.blockSize ? size : Math.round((size * filled) / this.blockSize);
     if (part < size) this.fill(pale, x, y, size, size - part);
     if (part > 0) this.fill(full, x, y + size - part, size, part);

@@ -150,11 +150,12 @@ export class Memory {
   blockText(block) {
     const references = this.canvas.references[block];
     const filled = this.canvas.filled[block];
-    if (references === 0) return `Block ${block}: ${filled ? "cached, kept for a prefix" : "free"}.`;
+    const full = `${filled} of ${this.blockSize} slots filled`;
+    if (references === 0) return `Block ${block}: ${filled ? `cached, kept for a prefix; ${full}` : "free"}.`;
     const owners = this.canvas.ownersOf(block).map((owner) => nameOf(owner, this.requests.get(owner)));
     const whose = owners.join(", ") || "nobody's request";
     const how = references > 1 ? `shared, ${references} references, by` : "owned by";
-    return `Block ${block}: ${how} ${whose}; ${filled} of ${this.blockSize} slots filled.`;
+    return `Block ${block}: ${how} ${whose}; ${full}.`;
   }
 
   showTip() {

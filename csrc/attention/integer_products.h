@@ -1,0 +1,173 @@
+// The two products of attention over int8 cache tiles, in exact integer sums: internal linkage.
+//
+// A product multiplies 8-bit codes of K or V with 16-bit integers: the query row, or the weights of a partition, each
+// with one scale for the row. 127 * 32768 * 512 < 2^31: neither 512 dims nor 512 positions can overflow 32 bits. Sums of
+// integers have no order, so a row's result depends on nothing but the row and the tiles.
+#pragma once
+
+#include "attention/call.h"
+#include "attention/products.h"
+#include "attention/scaled_rows.h"
+#include "attention/softmax.h"
+
+namespace octavo {
+namespace {
+
+constexpr int kInt16Max = 32767;
+
+// The 32 tokens' scales of a tile of K or V.
+inline const float* tile_scales(const char* tile, int dim) {
+  return reinterpret_cast<const float*>(tile + kKvTile * dim);
+}
+
+// scores[r][0..32) of kRows rows against one tile of keys. q: rows as IntegerKernel packs them.
+template <class Simd, int kRows>
+inline void integer_score_rows(const float* q, int dim, const char* tile, float* scores) {
+  using Ints = typename Simd::Ints;
+  constexpr int kWidth = Simd::kWidth;
+  const float* k_scales = tile_scales(tile, dim);
+  for (int token = 0; token < kKvTile; token += 2 * kWidth) {
+    const int8_t* keys[2];
+    for (int v = 0; v < 2; ++v) {
+      const int first = token + v * kWidth;
+      keys[v] = reinterpret_cast<const int8_t*>(tile) + (first / 16) * dim * 16 + first % 16 * 2;
+    }
+    Ints sums[kRows][2];
+    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero_ints();
+#pragma GCC unroll 4
+    for (int pair = 0; pair < dim / 2; ++pair) {
+      const Ints k[2] = {Simd::load_pairs(keys[0] + pair * 32), Simd::load_pairs(keys[1] + pair * 32)};
+      for (int r = 0; r < kRows; ++r) {
+        const Ints row = Simd::set_pair(reinterpret_cast<const int16_t*>(q + r * dim) + 2 * pair);
+        for (int v = 0; v < 2; ++v) sums[r][v] = Simd::add_products(row, k[v], sums[r][v]);
+      }
+    }
+    for (int v = 0; v < 2; ++v) {
+      const int at = token + v * kWidth;
+      const auto k_scale = Simd::load(k_scales + at);
+      for (int r = 0; r < kRows; ++r)
+        Simd::store(scores + r * kScoreStride + at,
+                    Simd::mul(Simd::to_floats(sums[r][v]), Simd::mul(k_scale, Simd::set(q[r * dim + dim / 2]))));
+    }
+  }
+}
+
+// out[r][0..dim) = weights of tiles [lo, hi) times V, for kRows rows. weights, scales: as round_weights() leaves them.
+template <class Simd, int kRows>
+inline void integer_value_rows(const float* weights, const float* scales, int dim, const char* const* tiles, int lo,
+                               int hi, float* out) {
+  using Ints = typename Simd::Ints;
+  constexpr int kWidth = Simd::kWidth;
+  for (int d = 0; d < dim; d += 2 * kWidth) {
+    int at[2];
+    for (int v = 0; v < 2; ++v) {
+      const int first = d + v * kWidth;
+      at[v] = (first / 16) * kKvTile * 16 + first % 16 * 2;
+    }
+    Ints sums[kRows][2];
+    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero_ints();
+    for (int tile = lo; tile < hi; ++tile) {
+      const int8_t* values = reinterpret_cast<const int8_t*>(tiles[tile]);
+#pragma GCC unroll 4
+      for (int pair = 0; pair < kKvTile / 2; ++pair) {
+        const Ints x[2] = {Simd::load_pairs(values + at[0] + pair * 32), Simd::load_pairs(values + at[1] + pair * 32)};
+        for (int r = 0; r < kRows; ++r) {
+          const int16_t* row_weights = reinterpret_cast<const int16_t*>(weights + r * kScoreStride);
+          const Ints row = Simd::set_pair(row_weights + tile * kKvTile + 2 * pair);
+          for (int v = 0; v < 2; ++v) sums[r][v] = Simd::add_products(row, x[v], sums[r][v]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r)
+      for (int v = 0; v < 2; ++v)
+        Simd::store(out + r * dim + d + v * kWidth, Simd::mul(Simd::to_floats(sums[r][v]), Simd::set(scales[r])));
+  }
+}
+
+// Multiplies a row's weights of tiles [lo, hi) by the scales of V and rounds them to 16 bits, in the front half of the
+// row. Returns the scale of the result. A weight of 0 stays 0 whatever lies in its slot.
+template <class Simd>
+inline float round_weights(float* row, int dim, const char* const* tiles, int lo, int hi) {
+  constexpr int kWidth = Simd::kWidth;
+  auto max = Simd::zero();
+  for (int tile = lo; tile < hi; ++tile) {
+    const float* v_scales = tile_scales(tiles[tile], dim);
+    for (int i = 0; i < kKvTile; i += kWidth) {
+      float* at = row + tile * kKvTile + i;
+      const auto weight = Simd::load(at);
+      const auto scaled = Simd::where_not_zero(weight, Simd::mul(weight, Simd::load(v_scales + i)));
+      max = Simd::max(scaled, max);
+      Simd::store(at, scaled);
+    }
+  }
+  const float largest = Simd::highest(max);
+  const auto factor = Simd::set(largest < kTiniest ? 0.0f : kInt16Max / largest);
+  // In place: an integer is written where the floats before it have been read.
+  int16_t* rounded = reinterpret_cast<int16_t*>(row);
+  for (int i = lo * kKvTile; i < hi * kKvTile; i += kWidth)
+    Simd::store_rounded(rounded + i, Simd::mul(Simd::load(row + i), factor));
+  return largest < kTiniest ? 0.0f : largest / kInt16Max;
+}
+
+// Before the scores of a tile: what they do not read at once is then under way.
+inline void prefetch_tiles(const PartitionTiles& tiles, int tile, int hi, int dim) {
+  for (int64_t at = 0; at < kKvTile * (dim + 4); at += 64) {
+    if (tile + 1 < hi) _mm_prefetch(tiles.k[tile + 1] + at, _MM_HINT_T0);
+    _mm_prefetch(tiles.v[tile] + at, _MM_HINT_T1);
+  }
+}
+
+// The kernel over int8 caches, as driver.h wants it.
+template <class SimdType>
+struct IntegerKernel {
+  using Simd = SimdType;
+  using Element = int8_t;
+  using Weights = FloatWeights<Simd>;
+
+  void start_rows(int) {}
+  void stop() {}
+
+  // Query row `row` of a task, rotated as the keys are: 16-bit integers, padded with zeros, in the first half of its `dim`
+  // floats, then its scale.
+  static void pack(const float* x, int head_dim, int dim, float scale, float* q, int row) {
+    alignas(64) float rotated[512];
+    std::memcpy(rotated, x, head_dim * sizeof(float));
+    rotate(rotated, head_dim);
+    int16_t* packed = reinterpret_cast<int16_t*>(q + row * dim);
+    const float row_scale = encode_scaled<int16_t, kInt16Max>(rotated, head_dim, dim, packed);
+    q[row * dim + dim / 2] = row_scale * (scale / rotation_block(head_dim));
+  }
+
+  static void scores(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
+                     float* scores) {
+    for (int tile = lo; tile < hi; ++tile) {
+      prefetch_tiles(tiles, tile, hi, dim);
+      for (int r = 0; r < rows; r += kRows) {
+        const int n = rows - r < kRows ? rows - r : kRows;
+        dispatch_rows<kRows>(n, [&](auto count) {
+          integer_score_rows<Simd, decltype(count)::value>(q + (first_row + r) * dim, dim, tiles.k[tile],
+                                                           scores + r * kScoreStride + tile * kKvTile);
+        });
+      }
+    }
+  }
+
+  // Spoils the weights.
+  static void values(float* weights, int rows, int dim, const char* const* tiles, int lo, int hi, float* out) {
+    for (int r = 0; r < rows; r += kRows) {
+      const int n = rows - r < kRows ? rows - r : kRows;
+      float* first = weights + r * kScoreStride;
+      float scales[kRows];
+      for (int i = 0; i < n; ++i) scales[i] = round_weights<Simd>(first + i * kScoreStride, dim, tiles, lo, hi);
+      dispatch_rows<kRows>(n, [&](auto count) {
+        integer_value_rows<Simd, decltype(count)::value>(first, scales, dim, tiles, lo, hi, out + r * dim);
+      });
+    }
+  }
+
+ private:
+  static constexpr int kRows = 6;  // 12 sums, 2 codes, an integer pair and its products: all registers of AVX2
+};
+
+}  // namespace
+}  // namespace octavo
