@@ -165,7 +165,7 @@ class AsyncLLM:
         if request_id is None:
             request_id = f"request-{next(self._ids)}"
         params = params or SamplingParams()
-        stream = self._thread.submit(request_id, prompt, params, await self._constraint(params))
+        stream = self._thread.submit(request_id, prompt, params, await self.loaded.grammars.awaited(params))
         try:
             while True:
                 await stream.ready.wait()
@@ -175,18 +175,6 @@ class AsyncLLM:
                     return
         finally:
             self._thread.abandon(stream)
-
-    async def _constraint(self, params: SamplingParams | BeamSearchParams) -> TokenConstraint | None:
-        """What structured_outputs are compiled to, in another thread where that is not known yet."""
-        if params.structured_outputs is None:
-            return None
-        from octavo.guidance.compiler import COMPILE_SECONDS, compile_timeout
-
-        future = self.loaded.grammars.submit(params)
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), COMPILE_SECONDS)
-        except TimeoutError:
-            raise compile_timeout() from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -87,6 +88,15 @@ class GrammarCompiler:
         Raises ValueError that says what is wrong with the grammar.
         """
         return None if params.structured_outputs is None else _result_of(self.submit(params))
+
+    async def awaited(self, params: Params) -> TokenConstraint | None:
+        """The same on an event loop."""
+        if params.structured_outputs is None:
+            return None
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(self.submit(params)), COMPILE_SECONDS)
+        except TimeoutError:
+            raise _timeout() from None
 
     def submit(self, params: Params) -> Future[TokenConstraint]:
         """The same for params that have structured_outputs, without waiting; it may be cancelled."""
@@ -205,9 +215,8 @@ def _result_of(future: Future[_T]) -> _T:
         return future.result(COMPILE_SECONDS)
     except TimeoutError:
         future.cancel()
-        raise compile_timeout() from None
+        raise _timeout() from None
 
 
-def compile_timeout() -> ValueError:
-    """For who has waited COMPILE_SECONDS."""
+def _timeout() -> ValueError:
     return ValueError(f"structured_outputs: was not compiled within {COMPILE_SECONDS:g} s")

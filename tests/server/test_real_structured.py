@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import openai
 import pytest
 from pydantic import BaseModel, Field
-
-from octavo.loaders.aliases import ALIASES
-from octavo.loaders.hub import octavo_home
+from support.running_server import Client
 
 pytestmark = pytest.mark.real_model
 
@@ -34,26 +30,9 @@ class Plan(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
-    path = octavo_home() / "models" / ALIASES["smollm2"].filename
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
-    command = [sys.executable, "-m", "octavo", "serve", str(path), "--port", "0", "--kv-cache-memory", "128MiB"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            port = None
-            for line in process.stderr:
-                found = re.search(r'"addresses": ?\["127\.0\.0\.1:(\d+)"', line)
-                if found:
-                    port = found[1]
-                    break
-            assert port is not None, "the server did not start"
-            with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x", max_retries=0) as client:
-                yield client
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
+def client(real: Client) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{real.client.base_url}/v1", api_key="x", max_retries=0) as client:
+        yield client
 
 
 def ask(text: str, **more: Any) -> dict[str, Any]:
