@@ -1,10 +1,10 @@
 """The trace of `octavo bench memory --part engine` through transformers' generate, batched statically.
 
-    python benchmarks/static_batching.py MODEL_DIRECTORY [--requests 120] [--scale 0.25] [--threads 1]
+    PYTHONPATH=. python benchmarks/static_batching.py MODEL_DIRECTORY [--seconds 150] [--scale 0.5] [--threads 2]
 
 Needs torch and transformers, which Octavo does not. Requests form batches in order of arrival, as many as fit the
 memory when each is given room for the longest request; a batch is padded, and runs until its longest output is
-there. Only the tokens that a request asked for count.
+there. Only the tokens that a request asked for count. Batches start until `--seconds` have passed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from octavo.bench.memory_simulation import POOL_SLOTS
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--requests", type=int, default=120)
-    parser.add_argument("--scale", type=float, default=0.25)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--requests", type=int, default=100)
+    parser.add_argument("--scale", type=float, default=0.5)
+    parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", default="float32", choices=("bfloat16", "float32"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype)).eval()
@@ -59,6 +60,8 @@ def main() -> None:
             f"{held / slots:.1%} of the memory holds tokens of requests that run",
             flush=True,
         )
+        if seconds > options.seconds:
+            break
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from octavo.llm import LLM
     from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
     from octavo.sampling_params import SamplingParams
+    from octavo.structured_outputs import StructuredOutputsParams
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "RequestMetrics",
     "RequestOutput",
     "SamplingParams",
+    "StructuredOutputsParams",
     "__version__",
 ]
 
@@ -41,6 +43,7 @@ _HOME = {
     "RequestMetrics": "octavo.outputs",
     "RequestOutput": "octavo.outputs",
     "SamplingParams": "octavo.sampling_params",
+    "StructuredOutputsParams": "octavo.structured_outputs",
 }
 
 

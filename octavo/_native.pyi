@@ -121,6 +121,8 @@ class BatchSampler:
 
     def score(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], token_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], ranks: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], top_ids: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], top_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
 
+    def continuations(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, top_ids: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], top_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
+
 def philox4x32(arg0: Sequence[int], arg1: Sequence[int], /) -> list[int]: ...
 
 class PhaseList:
@@ -162,3 +164,22 @@ class Runner:
     def arena_bytes(self) -> int: ...
 
     def take_profile(self) -> list[tuple[str, int]]: ...
+
+    def profile_in_detail(self, arg: bool, /) -> None: ...
+
+def time_reads(bytes: int, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
+    """
+    Bytes a second that the team reads from a memory of so many bytes, over and over: the best of `repeats`.
+    """
+
+def time_products(kind: str, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
+    """
+    Operations a second (a product and its addition are two) on values in registers, the best of `repeats`. kind: int8,
+    bf16 or float32; 0 where the instruction set has no such products.
+    """
+
+def time_row_operation(name: str, rows: int, width: int, heads: int, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
+    """
+    Least seconds of one operation on rows [rows, width]: rms_norm, rope, silu_mul, gelu_tanh_mul, add,
+    prepare_integers, prepare_bf16. heads: into how many parts of its own rms_norm and rope divide a row.
+    """

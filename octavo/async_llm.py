@@ -26,6 +26,7 @@ from octavo.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.stats import EngineStats
+    from octavo.guidance import TokenConstraint
     from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
@@ -90,19 +91,14 @@ class AsyncLLM:
         an id that is in use."""
         return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
 
-    async def beam_search(
+    def beam_search(
         self, prompt: Prompt, params: BeamSearchParams | None = None, request_id: str | None = None
-    ) -> RequestOutput:
-        """The likeliest answers to one prompt, best first: beams are known only at the end. Cancelling aborts the
-        request."""
-        outputs = self._generate(
+    ) -> AsyncIterator[RequestOutput]:
+        """Searches the likeliest answers to one prompt. Beams are known only at the end: the first output, which is
+        empty, says that the search has begun, and the last one has them, the best first, with their `score`."""
+        return self._generate(
             lambda: self._reader.read(prompt), _size(prompt), params or BeamSearchParams(), request_id
         )
-        async with contextlib.aclosing(outputs):
-            async for output in outputs:
-                if output.finished:
-                    return output
-        raise EngineError("the search ended without an answer")
 
     def chat(
         self,
@@ -168,7 +164,8 @@ class AsyncLLM:
         prompt = await asyncio.to_thread(read) if size >= _LONG_TEXT else read()
         if request_id is None:
             request_id = f"request-{next(self._ids)}"
-        stream = self._thread.submit(request_id, prompt, params or SamplingParams())
+        params = params or SamplingParams()
+        stream = self._thread.submit(request_id, prompt, params, await self._constraint(params))
         try:
             while True:
                 await stream.ready.wait()
@@ -178,6 +175,18 @@ class AsyncLLM:
                     return
         finally:
             self._thread.abandon(stream)
+
+    async def _constraint(self, params: SamplingParams | BeamSearchParams) -> TokenConstraint | None:
+        """What structured_outputs are compiled to, in another thread where that is not known yet."""
+        if params.structured_outputs is None:
+            return None
+        from octavo.guidance.compiler import COMPILE_SECONDS, compile_timeout
+
+        future = self.loaded.grammars.submit(params)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), COMPILE_SECONDS)
+        except TimeoutError:
+            raise compile_timeout() from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +220,7 @@ class _EngineThread:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
-        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
+        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size, loaded.grammars)
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, _Stream] = {}
@@ -224,9 +233,16 @@ class _EngineThread:
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request_id: str, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams) -> _Stream:
+    def submit(
+        self,
+        request_id: str,
+        prompt: TokenizedPrompt,
+        params: SamplingParams | BeamSearchParams,
+        constraint: TokenConstraint | None,
+    ) -> _Stream:
         """Queues a request for the engine; called on the reader's event loop."""
         state = self._driver.new_state(request_id, prompt, params, incremental=True)
+        state.constraint = constraint
         stream = _Stream(state, asyncio.get_running_loop())
         with self._condition:
             if self._closing:

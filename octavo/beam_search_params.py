@@ -21,9 +21,10 @@ from octavo.parameter_checks import (
     id_from_json,
     parameter_error,
 )
+from octavo.structured_outputs import StructuredOutputsParams, check_structured_outputs
 
 MAX_BEAM_WIDTH = 64
-MAX_LENGTH_PENALTY = 100.0
+MAX_LENGTH_PENALTY = 10.0
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -38,7 +39,7 @@ class BeamSearchParams:
     n: int
     """Answers to give, best first: 1 to beam_width, which is the default."""
     length_penalty: float
-    """-100 to 100: a beam's score is the sum of its logprobs / its length ** length_penalty; above 0 favours long
+    """-10 to 10: a beam's score is the sum of its logprobs / its length ** length_penalty; above 0 favours long
     ones."""
     early_stopping: bool | Literal["never"]
     """True: end with the first beam_width finished beams. False: end when, at today's length, no running beam could
@@ -65,8 +66,12 @@ class BeamSearchParams:
     """Go on after the end of sequence."""
     logprobs: int | None
     """Report the model's own logprob of each chosen token and of this many most likely ones, 0 to 64."""
+    prompt_logprobs: int | None
+    """The same for the tokens of the prompt."""
     skip_special_tokens: bool
     """Leave special tokens out of the text."""
+    structured_outputs: StructuredOutputsParams | None
+    """As in SamplingParams; every beam follows it on its own."""
 
     def __init__(
         self,
@@ -86,7 +91,9 @@ class BeamSearchParams:
         min_tokens: int = 0,
         ignore_eos: bool = False,
         logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
         skip_special_tokens: bool = True,
+        structured_outputs: StructuredOutputsParams | None = None,
     ) -> None:
         width = check_integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if not isinstance(early_stopping, bool) and early_stopping != "never":
@@ -109,7 +116,9 @@ class BeamSearchParams:
             "max_tokens": None if max_tokens is None else check_integer("max_tokens", max_tokens, 1, MAX_INT32),
             "ignore_eos": check_boolean("ignore_eos", ignore_eos),
             "logprobs": check_logprobs("logprobs", logprobs),
+            "prompt_logprobs": check_logprobs("prompt_logprobs", prompt_logprobs),
             "skip_special_tokens": check_boolean("skip_special_tokens", skip_special_tokens),
+            "structured_outputs": check_structured_outputs(structured_outputs),
         }
         if max_tokens is not None and min_tokens > max_tokens:
             raise parameter_error("min_tokens", min_tokens, f"at most max_tokens, which is {max_tokens}")
@@ -122,9 +131,14 @@ class BeamSearchParams:
         return 0
 
     @property
-    def prompt_logprobs(self) -> None:
-        """Not offered here."""
-        return None
+    def is_greedy(self) -> bool:
+        """Nothing is random here."""
+        return True
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that run at once."""
+        return self.beam_width
 
     def for_engine(self) -> Self:
         """What the engine is asked for: the same."""
@@ -132,7 +146,8 @@ class BeamSearchParams:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Builds from parsed JSON. Unknown keys are refused by name; keys of logit_bias may be decimal strings."""
+        """Builds from parsed JSON. Unknown keys are refused by name; keys of logit_bias may be decimal strings, and
+        structured_outputs an object."""
         if not isinstance(values, Mapping):
             raise parameter_error("beam search parameters", values, "an object of names and values")
         known = {entry.name for entry in fields(cls)}
@@ -143,6 +158,8 @@ class BeamSearchParams:
         bias = arguments.get("logit_bias")
         if isinstance(bias, Mapping):
             arguments["logit_bias"] = {id_from_json(key): value for key, value in bias.items()}
+        if isinstance(arguments.get("structured_outputs"), Mapping):
+            arguments["structured_outputs"] = StructuredOutputsParams.from_dict(arguments["structured_outputs"])
         return cls(**arguments)
 
     def check_vocab(self, vocab_size: int) -> None:

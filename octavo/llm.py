@@ -35,6 +35,9 @@ BeamParams = BeamSearchParams | Sequence[BeamSearchParams] | None
 KEPT_BYTES = 256 * 2**20
 """KV memory without content that an LLM keeps ready between calls; what is beyond goes back to the system."""
 
+MATCHERS_PER_SEAT = 2
+"""Of structured outputs, so many requests for each that can run are in the engine at once: each takes some 100 KB"""
+
 
 class LLM:
     """A model with its KV memory.
@@ -63,7 +66,7 @@ class LLM:
         self._ids = count()
         self._closed = False
         self._kept_blocks = KEPT_BYTES // loaded.block_bytes
-        self.driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size)
+        self.driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size, loaded.grammars)
         self.reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
 
     def generate(
@@ -158,6 +161,7 @@ class LLM:
     def _new_state(
         self, prompt: TokenizedPrompt, params: SamplingParams | BeamSearchParams, incremental: bool = False
     ) -> RequestState:
+        self.loaded.grammars.check(params)
         return self.driver.new_state(str(next(self._ids)), prompt, params, incremental)
 
     def _run(self, prompts: list[TokenizedPrompt], params: Params, use_tqdm: bool) -> list[RequestOutput]:
@@ -168,9 +172,12 @@ class LLM:
 
     def _run_states(self, states: list[RequestState], use_tqdm: bool) -> list[RequestOutput]:
         self._check_open()
+        window = len(states)
+        if any(state.params.structured_outputs is not None for state in states):
+            window = min(window, MATCHERS_PER_SEAT * self.loaded.options.max_num_seqs)
         with (
             Progress(self, len(states), shown=use_tqdm) as progress,
-            closing(self.driver.run(states, lambda: len(states), progress.update)) as finished,
+            closing(self.driver.run(states, lambda: window, progress.update)) as finished,
         ):
             for state in finished:
                 if state is not None and state.refused and state.error is not None:

@@ -18,6 +18,7 @@ from octavo.tuning import stored_tuning
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.executors.interface import Executor
+    from octavo.guidance import GrammarCompiler
     from octavo.loaders.checkpoint import Checkpoint
     from octavo.models.model_config import ModelConfig
     from octavo.program.operations import Program
@@ -46,6 +47,8 @@ class LoadedModel:
     block_bytes: int
     weight_bytes: int
     """Of the checkpoint's tensors, as stored"""
+    grammars: GrammarCompiler
+    """Compiles structured outputs; builds nothing before the first one"""
     block_size_reason: str = "as the options say"
 
     @property
@@ -59,6 +62,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Frees the executor's threads and memory."""
+        self.grammars.close()
         self.engine.close()
         self.executor.close()
 
@@ -100,8 +104,10 @@ def _assemble(
 ) -> LoadedModel:
     from octavo.engine.engine import Engine
     from octavo.engine.engine_config import EngineConfig
+    from octavo.guidance import GrammarCompiler
     from octavo.sampling.sampler import Sampler
 
+    eos_token_ids = frozenset({*tokenizer.eos_token_ids, *checkpoint.config.eos_token_ids})
     block_size = _block_size(options)
     block_bytes = executor.block_bytes(block_size)
     num_blocks = choose_num_blocks(options, program, block_bytes, max_model_len)
@@ -122,7 +128,7 @@ def _assemble(
             enable_prefix_caching=options.enable_prefix_caching,
             cache_namespace=f"{checkpoint.fingerprint}/{executor.name}/{options.dtype}",
         ),
-        eos_token_ids=frozenset({*tokenizer.eos_token_ids, *checkpoint.config.eos_token_ids}),
+        eos_token_ids=eos_token_ids,
     )
     return LoadedModel(
         options=options,
@@ -138,6 +144,7 @@ def _assemble(
         num_blocks=num_blocks,
         block_bytes=block_bytes,
         weight_bytes=sum(source.raw.nbytes for source in checkpoint.tensors.values()),
+        grammars=GrammarCompiler(tokenizer, program.vocab_size, eos_token_ids),
     )
 
 

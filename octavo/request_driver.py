@@ -13,6 +13,7 @@ from octavo.request_state import RequestState
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.sequence_update import SequenceUpdate
+    from octavo.guidance import GrammarCompiler
     from octavo.prompts import TokenizedPrompt
     from octavo.request_state import Params
     from octavo.text.stop_search import StopSearch
@@ -43,8 +44,9 @@ class RequestObserver(Protocol):
 class RequestDriver:
     """Requests in, tokens to their states, stop strings back to the engine. One thread at a time."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, vocab_size: int) -> None:
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, vocab_size: int, grammars: GrammarCompiler) -> None:
         self.engine = engine
+        self._grammars = grammars
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._states: dict[str, RequestState] = {}
@@ -59,15 +61,20 @@ class RequestDriver:
     ) -> RequestState:
         """A request that the engine does not know yet. `incremental`: its text will be looked at on the
         way."""
-        return RequestState(request_id, prompt, params, self._tokenizer, incremental)
+        # A grammar speaks of bytes: a space that it begins with is there to stay.
+        tokenizer = self._tokenizer if params.structured_outputs is None else self._tokenizer.verbatim
+        return RequestState(request_id, prompt, params, tokenizer, incremental)
 
     def add(self, state: RequestState) -> None:
-        """Hands a request to the engine. Raises ValueError where it can never fit or its id is in use."""
+        """Hands a request to the engine. Raises ValueError where it can never fit or its id is in use, and where a
+        grammar is wrong that nobody has compiled for it before."""
         from octavo.engine.request import Request
 
         state.params.check_vocab(self._vocab_size)
         if state.request_id in self._states:
             raise ValueError(f"request_id={state.request_id!r}: is in use by a request that has not finished")
+        if state.constraint is None:
+            state.constraint = self._grammars.constraint(state.params)
         self.engine.add_request(
             Request(
                 request_id=state.request_id,
@@ -75,6 +82,7 @@ class RequestDriver:
                 params=state.engine_params,
                 cache_salt=state.prompt.cache_salt,
                 stop_search=self._stop_search(state),
+                constraint=state.constraint,
             )
         )
         self._states[state.request_id] = state

@@ -12,6 +12,7 @@ from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOut
 if TYPE_CHECKING:
     from octavo.beam_search_params import BeamSearchParams
     from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob
+    from octavo.guidance import TokenConstraint
     from octavo.prompts import TokenizedPrompt
     from octavo.sampling_params import SamplingParams
     from octavo.text.text_stream import TextStream
@@ -133,6 +134,8 @@ class RequestState:
         self.prompt = prompt
         self.params = params
         self.engine_params = params.for_engine()
+        self.constraint: TokenConstraint | None = None
+        """What its structured_outputs were compiled to"""
         self.error: Exception | None = None
         """What ended this request and no other"""
         self.refused = False
@@ -161,7 +164,7 @@ class RequestState:
         return self.error is not None or all(seq.finish_reason is not None for seq in self.sequences)
 
     def append(self, update: SequenceUpdate) -> bool:
-        """Takes one token of one sequence. True when a stop string ended it, which the engine must be
+        """Takes one update of one sequence. True when a stop string ended it, which the engine must be
         told."""
         if self.time_to_first_token is None:
             self.time_to_first_token = time.perf_counter() - self._started
@@ -169,11 +172,11 @@ class RequestState:
         if update.prompt_logprobs is not None:
             self._prompt_logprobs = self._readable_prompt(update.prompt_logprobs)
         sequence = self.sequences[update.index]
-        if update.token_id < 0:
-            sequence.end(update.finish_reason or "stop")
-            found_stop = False
-        else:
+        found_stop = False
+        if update.token_id >= 0:
             found_stop = sequence.append(update)
+        elif update.finish_reason is not None:
+            sequence.end(update.finish_reason)
         if self.finished:
             self.elapsed = time.perf_counter() - self._started
         return found_stop

@@ -21,6 +21,7 @@ from octavo.parameter_checks import (
     id_from_json,
     parameter_error,
 )
+from octavo.structured_outputs import StructuredOutputsParams, check_structured_outputs
 
 MAX_N = 128
 MAX_TEMPERATURE = 100.0
@@ -79,6 +80,9 @@ class SamplingParams:
     """The same for the tokens of the prompt."""
     skip_special_tokens: bool
     """Leave special tokens out of the text."""
+    structured_outputs: StructuredOutputsParams | None
+    """The form that the output must have. An output that can only end then ends, whatever min_tokens and ignore_eos
+    say."""
 
     def __init__(
         self,
@@ -103,6 +107,7 @@ class SamplingParams:
         logprobs: int | None = None,
         prompt_logprobs: int | None = None,
         skip_special_tokens: bool = True,
+        structured_outputs: StructuredOutputsParams | None = None,
     ) -> None:
         values: dict[str, object] = {
             "n": check_integer("n", n, 1, MAX_N),
@@ -127,6 +132,7 @@ class SamplingParams:
             "logprobs": check_logprobs("logprobs", logprobs),
             "prompt_logprobs": check_logprobs("prompt_logprobs", prompt_logprobs),
             "skip_special_tokens": check_boolean("skip_special_tokens", skip_special_tokens),
+            "structured_outputs": check_structured_outputs(structured_outputs),
         }
         if max_tokens is not None and min_tokens > max_tokens:
             raise parameter_error("min_tokens", min_tokens, f"at most max_tokens, which is {max_tokens}")
@@ -139,6 +145,11 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         """Whether the most likely token is always taken."""
         return self.temperature < GREEDY_TEMPERATURE
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that run at once."""
+        return self.best_of or self.n
 
     @property
     def chooses_best(self) -> bool:
@@ -155,7 +166,7 @@ class SamplingParams:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Builds from parsed JSON. Unknown keys are refused by name; keys of logit_bias may be decimal
-        strings."""
+        strings, and structured_outputs an object."""
         if not isinstance(values, Mapping):
             raise parameter_error("sampling parameters", values, "an object of names and values")
         known = {entry.name for entry in fields(cls)}
@@ -166,6 +177,8 @@ class SamplingParams:
         bias = arguments.get("logit_bias")
         if isinstance(bias, Mapping):
             arguments["logit_bias"] = {id_from_json(key): value for key, value in bias.items()}
+        if isinstance(arguments.get("structured_outputs"), Mapping):
+            arguments["structured_outputs"] = StructuredOutputsParams.from_dict(arguments["structured_outputs"])
         return cls(**arguments)
 
     def check_vocab(self, vocab_size: int) -> None:

@@ -28,6 +28,12 @@ PROMPTS: dict[str, list[tuple[int, list[int]]]] = {
     "smollm2": [(0, [2, 30]), (14, [2]), (1, [2, 30, 198])],
     "gemma3-270m": [(0, [1, 236761]), (10, [1, 106]), (11, [1, 106, 107])],
 }
+# The same with a width, a length penalty and early stopping, for answers of many tokens.
+LONG_TOKENS = 56
+LONG: dict[str, list[tuple[int, list[int], int, float, bool]]] = {
+    "smollm2": [(14, [2], 4, 1.0, False), (1, [2], 8, 2.0, False), (11, [2, 30], 4, 0.5, True), (0, [2], 2, 1.0, True)],
+    "gemma3-270m": [(10, [1, 106], 4, 1.0, False), (11, [1, 236761], 4, 0.5, True)],
+}
 SMALL_CASES = ("llama", "gemma3", "mistral_window", "qwen3")
 SMALL_ENDS = [2, 5, 9, 11]
 
@@ -47,13 +53,17 @@ def main() -> None:
 
 
 def real_rows(network: PreTrainedModel, name: str) -> list[dict[str, Any]]:
-    """Every width, length penalty and early stopping for the first prompt, some for the others."""
+    """Every width, length penalty and early stopping for the first prompt, some for the others, some with many
+    tokens."""
     prompts = json.loads((DATA / f"golden_{name}.json").read_text())["prompts"]
+    short = [
+        (number, ends, width, penalty, early, NEW_TOKENS)
+        for (number, ends), width, penalty, early in product(PROMPTS[name], WIDTHS, PENALTIES, EARLY)
+        if number == PROMPTS[name][0][0] or (width, penalty) == (4, 1.0)
+    ]
     rows = []
-    for (number, ends), width, penalty, early in product(PROMPTS[name], WIDTHS, PENALTIES, EARLY):
-        if number != PROMPTS[name][0][0] and (width, penalty) != (4, 1.0):
-            continue
-        params = {"beam_width": width, "length_penalty": penalty, "early_stopping": early, "max_tokens": NEW_TOKENS}
+    for number, ends, width, penalty, early, tokens in [*short, *((*each, LONG_TOKENS) for each in LONG[name])]:
+        params = {"beam_width": width, "length_penalty": penalty, "early_stopping": early, "max_tokens": tokens}
         rows.append({"prompt": number} | search(network, prompts[number]["prompt_token_ids"], ends, params))
         print(name, number, params, rows[-1]["scores"], flush=True)
     return rows

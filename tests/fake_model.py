@@ -12,6 +12,7 @@ from octavo.config import EngineOptions
 from octavo.engine.request import Request
 from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob
 from octavo.engine.stats import EngineStats
+from octavo.guidance import GrammarCompiler
 from octavo.loading import LoadedModel
 
 EOS = 256
@@ -48,13 +49,21 @@ class FakeTokenizer:
     vocab_size = VOCAB_SIZE
     bos_token_id = None
     eos_token_ids = frozenset({EOS})
+    control_ids = frozenset({EOS})
     chat_template: str | None = "fake"
 
     def __init__(self) -> None:
         self.decoded = 0
 
+    @property
+    def verbatim(self) -> FakeTokenizer:
+        return self
+
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         return list(text.encode())
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"<end>" if token_id == EOS else bytes([token_id])
 
     def decode(self, ids: list[int], skip_special_tokens: bool = True, after: object = ()) -> str:
         self.decoded += 1
@@ -94,7 +103,9 @@ class FakeEngine:
         self.gate.set()
         self.before_step: Callable[[], None] = lambda: None
         self.executor = SimpleNamespace(execute=lambda step: None)
-        self.sampler = SimpleNamespace(sample=lambda logits, states: None)
+        self.sampler = SimpleNamespace(
+            sample=lambda logits, states: None, continuations=lambda logits, states, top: None
+        )
         self.scheduler = SimpleNamespace(running=())
         self.manager = SimpleNamespace(windows=(None,))
         self.config = SimpleNamespace(max_model_len=4096)
@@ -222,4 +233,5 @@ def make_fake_model(answer: Answer = echo, max_model_len: int = 4096, **engine: 
         "block_bytes": 1024,
         "weight_bytes": 0,
     }
+    fields["grammars"] = GrammarCompiler(fields["tokenizer"], VOCAB_SIZE, {EOS})
     return LoadedModel(**fields)

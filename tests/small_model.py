@@ -10,12 +10,23 @@ from pathlib import Path
 
 WEIGHTS = Path(__file__).parent / "models" / "data"
 SPECIAL = ("<unk>", "<s>", "</s>")
-VOCABULARY = (*SPECIAL, *(chr(32 + place) for place in range(93)))
+VOCABULARY = (*SPECIAL, *(chr(32 + place) for place in range(92)), "}")
 TEMPLATE = "<s>{% for m in messages %}{{ m.role }}: {{ m.content }}; {% endfor %}assistant: "
 
 
-def make_small_model(target: Path, name: str = "llama") -> Path:
-    """Copies the weights `name` to the directory `target` and puts a tokenizer beside them."""
+PIECES = [
+    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+"""The steps of a decoder in which each token stands for certain bytes"""
+
+
+def make_small_model(target: Path, name: str = "llama", has_bytes: bool = False) -> Path:
+    """Copies the weights `name` to the directory `target` and puts a tokenizer beside them.
+
+    Its decoder is of a kind that says which bytes a token stands for only with `has_bytes`.
+    """
     target.mkdir(parents=True, exist_ok=True)
     for source in (WEIGHTS / name).iterdir():
         shutil.copy(source, target / source.name)
@@ -38,7 +49,7 @@ def make_small_model(target: Path, name: str = "llama") -> Path:
         "normalizer": None,
         "pre_tokenizer": None,
         "post_processor": None,
-        "decoder": {"type": "Fuse"},
+        "decoder": {"type": "Sequence", "decoders": PIECES} if has_bytes else {"type": "Fuse"},
         "model": {
             "type": "BPE",
             "unk_token": "<unk>",

@@ -28,7 +28,8 @@ def search(executor, program, rows, prompts, alone=False):
         engine.add_request(Request(str(number), prompt, BeamSearchParams(**row["params"])))
         while engine.has_unfinished and (alone or number == len(rows) - 1):
             for update in engine.step():
-                beams[int(update.request_id)][update.index].append(update.token_id)
+                if update.token_id >= 0:
+                    beams[int(update.request_id)][update.index].append(update.token_id)
                 if update.beam is not None:
                     scores[int(update.request_id)][update.index] = update.beam.score
     assert engine.stats().referenced_blocks == 0
@@ -57,7 +58,7 @@ def test_small_models(name, alone, make_executor):
 @pytest.mark.real_model
 @pytest.mark.parametrize("name", NAMES)
 def test_real_models(name):
-    """F22: widths 2, 4 and 8, length penalties 0.5, 1 and 2, early stopping or not."""
+    """F22: widths 2, 4 and 8, length penalties 0.5, 1 and 2, early stopping or not, of 12 and of 56 tokens."""
     from octavo.executors.native import NativeExecutor
     from octavo.loaders.aliases import ALIASES
     from octavo.loaders.hub import octavo_home
@@ -70,8 +71,13 @@ def test_real_models(name):
     checkpoint = open_checkpoint(path)
     program = build_program(checkpoint.config)
     executor = NativeExecutor(program, checkpoint, "float32", num_threads=2)
-    for number in sorted({row["prompt"] for row in rows}):
-        same = [row for row in rows if row["prompt"] == number]
-        check(search(executor, program, same, [prompts[number].prompt_token_ids] * len(same)), same)
-    check(search(executor, program, same[:1], [prompts[number].prompt_token_ids], alone=True), same[:1])
+
+    def check_all(rows, alone=False):
+        check(search(executor, program, rows, [prompts[row["prompt"]].prompt_token_ids for row in rows], alone), rows)
+
+    for ends in sorted({tuple(row["eos_token_ids"]) for row in rows}):
+        check_all([row for row in rows if row["eos_token_ids"] == list(ends)])
+    long = [row for row in rows if row["params"]["max_tokens"] > 12]
+    assert len(long) >= 2 and max(len(beam) for row in long for beam in row["beams"]) == 56
+    check_all(long[-1:], alone=True)
     executor.close()

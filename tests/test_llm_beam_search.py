@@ -138,16 +138,22 @@ def test_parameters_and_prompts_must_match(llm: LLM) -> None:
 def test_async_search_and_its_cancellation(model: str, llm: LLM) -> None:
     (expected,) = llm.beam_search("abc", BeamSearchParams(3, 8))
 
+    async def search(llm: AsyncLLM, params: BeamSearchParams) -> list[Any]:
+        return [output async for output in llm.beam_search("abc", params)]
+
     async def main() -> None:
         async with AsyncLLM(model, **OPTIONS) as llm:
-            found = await asyncio.gather(*(llm.beam_search("abc", BeamSearchParams(3, 8)) for _ in range(3)))
-            assert [facts(each) for each in found] == [facts(expected)] * 3
-            task = asyncio.create_task(llm.beam_search("abc", BeamSearchParams(4, 60, ignore_eos=True)))
+            found = await asyncio.gather(*(search(llm, BeamSearchParams(3, 8)) for _ in range(3)))
+            assert [facts(outputs[-1]) for outputs in found] == [facts(expected)] * 3
+            task = asyncio.create_task(search(llm, BeamSearchParams(4, 60, ignore_eos=True)))
             await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert facts(await llm.beam_search("abc", BeamSearchParams(3, 8))) == facts(expected)
+            begun, ended = await search(llm, BeamSearchParams(3, 30, ignore_eos=True))
+            assert not begun.finished and all(not each.token_ids and not each.text for each in begun.outputs)
+            assert [each.delta for each in ended.outputs] == [each.text for each in ended.outputs]
+            assert begun.metrics.time_to_first_token == ended.metrics.time_to_first_token is not None
             assert llm.stats().referenced_blocks == 0
 
     asyncio.run(main())

@@ -6,6 +6,7 @@ import random
 
 from support.weights import random_checkpoint, small_config
 
+from octavo.beam_search_params import BeamSearchParams
 from octavo.engine.engine import Engine, EngineConfig, Request
 from octavo.engine.invariants import check_invariants
 from octavo.executors.native import NativeExecutor
@@ -22,7 +23,10 @@ def storm(engine: Engine, rng: random.Random, count: int) -> None:
     while added < count or engine.has_unfinished:
         while added < count and len(live) < 24:
             prompt = [1 + rng.randrange(3), *range(4, 4 + rng.randrange(30))]
-            params = SamplingParams(n=rng.choice((1, 1, 1, 1, 3)), max_tokens=rng.randrange(1, 10), seed=added)
+            length, number = rng.randrange(1, 10), rng.choice((1, 1, 1, 1, 3))
+            params: SamplingParams | BeamSearchParams = SamplingParams(n=number, max_tokens=length, seed=added)
+            if added % 9 == 0:
+                params = BeamSearchParams(1 + number, length, presence_penalty=added % 2)
             engine.add_request(Request(str(added), prompt, params))
             live.append(str(added))
             added += 1

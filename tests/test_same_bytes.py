@@ -85,7 +85,11 @@ class Model:
         return [
             ("greedy", self.prompt(0, 37), dict(temperature=0, max_tokens=12, logprobs=3)),
             ("seeded", self.prompt(0, 37) + self.prompt(1, 8), dict(seed=5, max_tokens=10, logprobs=1, top_p=0.9)),
-            ("beams", self.prompt(0, 30), dict(beam_width=3, max_tokens=8, logprobs=1, repetition_penalty=1.1)),
+            (
+                "beams",
+                self.prompt(0, 30),
+                dict(beam_width=3, max_tokens=8, logprobs=1, repetition_penalty=1.1, prompt_logprobs=0),
+            ),
             ("rescored", self.prompt(2, 41), dict(seed=9, max_tokens=2, prompt_logprobs=0)),
             ("scored", self.prompt(2, 50), dict(seed=9, max_tokens=4, prompt_logprobs=2, logprobs=0)),
             ("penalised", self.prompt(3, 16), dict(seed=1, max_tokens=8, logprobs=0, repetition_penalty=1.3, n=2)),

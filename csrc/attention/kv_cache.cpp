@@ -110,8 +110,8 @@ KvLayout make_layout(const KvShape& shape) {
   require(shape.places >= 1, "places", shape.places, "at least 1");
   require(shape.kv_heads >= 1, "kv_heads", shape.kv_heads, "at least 1");
   require(shape.head_dim >= 1 && shape.head_dim <= 512, "head_dim", shape.head_dim, "between 1 and 512");
-  require(shape.block_size >= 8 && shape.block_size <= 256 && shape.block_size % 8 == 0, "block_size", shape.block_size,
-          "a multiple of 8 between 8 and 256");
+  require(shape.block_size >= 8 && shape.block_size <= 65536 && shape.block_size % 8 == 0, "block_size", shape.block_size,
+          "a multiple of 8 between 8 and 65536");
   KvLayout layout{};
   layout.type = shape.type;
   layout.block_size = shape.block_size;

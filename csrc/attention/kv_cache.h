@@ -31,7 +31,7 @@ struct KvShape {
   int places;    // layers per KV group
   int kv_heads;  // most KV heads of a layer
   int head_dim;  // largest head of a layer, 1 to 512
-  int block_size;  // a multiple of 8 from 8 to 256
+  int block_size;  // a multiple of 8 from 8 to 65536: engines offer up to 256, benchmarks a whole context
   KvType type;
 };
 

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -91,12 +92,17 @@ void require_vocabulary(const octavo::BatchSampler& sampler, size_t columns) {
   require_length(columns, static_cast<size_t>(sampler.vocab_size()), "a row of logits");
 }
 
+// null_rows: whether None may stand for a row that changes nothing.
 std::vector<const octavo::SamplingRow*> checked_rows(const octavo::BatchSampler& sampler, nb::list rows,
-                                                     int64_t max_logprobs) {
+                                                     int64_t max_logprobs, bool null_rows = false) {
   std::vector<const octavo::SamplingRow*> out;
   out.reserve(rows.size());
   const size_t words = static_cast<size_t>((sampler.vocab_size() + 31) / 32);
   for (nb::handle item : rows) {
+    if (null_rows && item.is_none()) {
+      out.push_back(nullptr);
+      continue;
+    }
     const Row& row = nb::cast<const Row&>(item);
     require(row.row.settings().logprobs <= max_logprobs, "logprobs is " + std::to_string(row.row.settings().logprobs) +
                                                              ", must fit the arrays for them");
@@ -138,6 +144,20 @@ void score(octavo::BatchSampler& self, ReadOnlyLogits logits, Ids token_ids, Flo
   self.score(logits.data(), static_cast<int64_t>(logits.shape(0)), out);
 }
 
+void continuations(octavo::BatchSampler& self, ReadOnlyLogits logits, nb::list rows, TopIds top_ids,
+                   TopFloats top_logprobs) {
+  require_vocabulary(self, logits.shape(1));
+  require_length(rows.size(), logits.shape(0), "rows");
+  require_length(top_ids.shape(0), logits.shape(0), "top_ids");
+  require_length(top_logprobs.shape(0), logits.shape(0), "top_logprobs");
+  require_length(top_logprobs.shape(1), top_ids.shape(1), "a row of top_logprobs");
+  const auto top = static_cast<int64_t>(top_ids.shape(1));
+  require(top >= 1 && top <= self.vocab_size(), "top is " + std::to_string(top) + ", must be 1 to the vocabulary");
+  const auto checked = checked_rows(self, rows, std::numeric_limits<int64_t>::max(), true);
+  nb::gil_scoped_release release;
+  self.continuations(logits.data(), checked, {nullptr, nullptr, nullptr, top_ids.data(), top_logprobs.data(), top});
+}
+
 void make_sampler(octavo::BatchSampler* self, int64_t vocab_size, octavo::ThreadTeam& team, const std::string& instruction_set) {
   constexpr int64_t kMaxVocabulary = 1 << 20;  // sums of 2^40-scaled weights stay in 63 bits
   require(vocab_size >= 1 && vocab_size <= kMaxVocabulary, "vocab_size is " + std::to_string(vocab_size) +
@@ -167,7 +187,9 @@ void bind_sampling(nb::module_& m) {
       .def("sample_with_logprobs", &sample_with_logprobs, nb::arg("logits"), nb::arg("rows"), nb::arg("token_ids"),
            nb::arg("logprobs"), nb::arg("ranks"), nb::arg("top_ids"), nb::arg("top_logprobs"))
       .def("score", &score, nb::arg("logits"), nb::arg("token_ids"), nb::arg("logprobs"), nb::arg("ranks"),
-           nb::arg("top_ids"), nb::arg("top_logprobs"));
+           nb::arg("top_ids"), nb::arg("top_logprobs"))
+      .def("continuations", &continuations, nb::arg("logits"), nb::arg("rows"), nb::arg("top_ids"),
+           nb::arg("top_logprobs"));
   m.def("philox4x32", [](std::vector<uint32_t> counter, std::vector<uint32_t> key) {
     require_length(counter.size(), 4, "counter");
     require_length(key.size(), 2, "key");

@@ -10,6 +10,7 @@ namespace nb = nanobind;
 void bind_linear(nb::module_& m);
 namespace octavo {
 void bind_attention(nb::module_& m);
+void bind_bench(nb::module_& m);
 void bind_runner(nb::module_& m);
 }  // namespace octavo
 void bind_sampling(nb::module_& m);
@@ -25,4 +26,5 @@ NB_MODULE(_native, m) {
   octavo::bind_attention(m);
   bind_sampling(m);
   octavo::bind_runner(m);
+  octavo::bind_bench(m);
 }

@@ -28,12 +28,15 @@ struct Groups {
 
 inline void decode_q8_0(const uint8_t* b, const Groups& to) {
   to.scale[0] = half_at(b);
-  for (int j = 0; j < 32; ++j) to.codes[j] = static_cast<uint8_t>(b[2 + j] ^ 0x80);
+  const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + 2));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.codes), _mm256_xor_si256(q, _mm256_set1_epi8(-128)));
 }
 
 inline void decode_nibbles(const uint8_t* qs, uint8_t* codes) {
-  for (int j = 0; j < 16; ++j) codes[j] = qs[j] & 15;
-  for (int j = 0; j < 16; ++j) codes[j + 16] = qs[j] >> 4;
+  const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(qs)), low = _mm_set1_epi8(15);
+  __m128i* const out = reinterpret_cast<__m128i*>(codes);
+  _mm_storeu_si128(out, _mm_and_si128(both, low));
+  _mm_storeu_si128(out + 1, _mm_and_si128(_mm_srli_epi16(both, 4), low));
 }
 
 inline void decode_q4_0(const uint8_t* b, const Groups& to) {

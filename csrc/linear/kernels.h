@@ -14,11 +14,15 @@ constexpr int kTileRows = 16;  // rows of an AMX tile
 constexpr int64_t kAmxMinRows = 5;
 inline bool integer_tiles(Isa isa, int64_t rows) { return isa == Isa::kAmx && rows >= kAmxMinRows; }
 
+// The same for AVX2: from this many rows on it expands the weights to 16 bits; below, it multiplies their codes.
+constexpr int64_t kAvx2WideRows = 3;
+inline bool wide_rows(Isa isa, int64_t rows) { return isa == Isa::kAvx2 && rows >= kAvx2WideRows; }
+
 inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// kA14 begins with one float scale s per row (padded to whole tiles), then the rows in one of two layouts.
+// kA14 begins with one float scale s per row (padded to whole tiles), then the rows in one of four layouts.
 //
-// For vectors, per row: planes ah[kp], al[kp] (int8, a = 128*ah + al), then int32 sums of the planes over groups, in the
+// For AVX512 vectors, per row: planes ah[kp], al[kp] (int8, a = 128*ah + al), then int32 sums of the planes over groups, in the
 // forms that the kernels add: S<<16 and -128*S for groups of 32 and of 16, each for the high and the low plane.
 struct VectorRow {
   int64_t kp;
@@ -33,6 +37,37 @@ struct VectorRow {
   const int32_t* sums(const uint8_t* row, int group, bool negated, int low) const {
     return reinterpret_cast<const int32_t*>(row + sums_offset(group, negated, low));
   }
+};
+
+struct LinearCall;
+
+// For AVX2 with few rows, per row: per 4 inputs their high plane and their low plane (int8, a = 128*ah + al); int16 a[kp];
+// int32 sums of a over groups of 16, then of 32.
+struct NarrowRow {
+  int64_t kp;
+  explicit NarrowRow(int64_t k) : kp(padded_k(k)) {}
+  int64_t bytes() const { return round_up(4 * kp + 4 * (kp / 16 + kp / 32), 64); }
+  const uint8_t* planes(const uint8_t* row) const { return row; }
+  int64_t values_offset() const { return 2 * kp; }
+  int64_t sums_offset(int group) const { return 4 * kp + (group == 16 ? 0 : 4 * (kp / 16)); }
+  const int16_t* values(const uint8_t* row) const { return reinterpret_cast<const int16_t*>(row + values_offset()); }
+  const int32_t* sums(const uint8_t* row, int group) const {
+    return reinterpret_cast<const int32_t*>(row + sums_offset(group));
+  }
+  const uint8_t* at(const LinearCall& call, int64_t row) const;
+};
+
+// For AVX2 with many rows, per row: int16 a[kp], then for runs of 16, 32, ... 256 inputs the largest sum of |a| over one.
+struct WideRow {
+  static constexpr int kNorms = 5;
+  static constexpr int64_t norm_length(int i) { return int64_t{16} << i; }
+  int64_t kp;
+  explicit WideRow(int64_t k) : kp(padded_k(k)) {}
+  int64_t bytes() const { return 2 * kp + 64; }
+  const int16_t* values(const uint8_t* row) const { return reinterpret_cast<const int16_t*>(row); }
+  int64_t norms_offset() const { return 2 * kp; }
+  const int32_t* norms(const uint8_t* row) const { return reinterpret_cast<const int32_t*>(row + norms_offset()); }
+  const uint8_t* at(const LinearCall& call, int64_t row) const;
 };
 
 // For tiles: per 16 rows, per 64 inputs: the high bytes of a (int8) as a 16 x 64 tile, then the low bytes (uint8).
@@ -55,17 +90,27 @@ struct LinearCall {
   uint8_t* scratch;
 };
 
-void integer_linear_avx2(const LinearCall& call);
+inline const uint8_t* NarrowRow::at(const LinearCall& call, int64_t row) const {
+  return call.prepared + row_scales_bytes(call.rows) + row * bytes();
+}
+inline const uint8_t* WideRow::at(const LinearCall& call, int64_t row) const {
+  return call.prepared + row_scales_bytes(call.rows) + row * bytes();
+}
+
+void wide_linear_avx2(const LinearCall& call);
+void narrow_linear_avx2(const LinearCall& call);
 void integer_linear_avx512(const LinearCall& call);
 void integer_linear_amx(const LinearCall& call);
 void float_linear_avx2(const LinearCall& call);    // kF32 and kBf16
 void float_linear_avx512(const LinearCall& call);  // kF32 and kBf16
 void bf16_linear_amx(const LinearCall& call);
 
+int64_t wide_scratch_bytes_avx2();
 int64_t integer_scratch_bytes_amx();
 int64_t bf16_scratch_bytes_amx();
 
-void prepare_vector_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_narrow_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_vector_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_bf16_tile_row_amx(const float* x, int64_t k, int64_t row, uint8_t* prepared);

@@ -68,27 +68,33 @@ float encode_affine(const float* scale, const float* offset, int64_t groups, int
   return d;
 }
 
-uint32_t dword_at(const uint8_t* bytes) {
-  uint32_t word;
-  std::memcpy(&word, bytes, 4);
-  return word;
+__m128i load128(const uint8_t* bytes) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)); }
+
+// The 4 dwords of each of 4 rows, transposed: dword i of all of them goes to to + 64 * i.
+void store_transposed(__m128i a, __m128i b, __m128i c, __m128i d, uint8_t* to) {
+  const __m128i ab_low = _mm_unpacklo_epi32(a, b), cd_low = _mm_unpacklo_epi32(c, d);
+  const __m128i ab_high = _mm_unpackhi_epi32(a, b), cd_high = _mm_unpackhi_epi32(c, d);
+  __m128i* const out = reinterpret_cast<__m128i*>(to);
+  _mm_storeu_si128(out, _mm_unpacklo_epi64(ab_low, cd_low));
+  _mm_storeu_si128(out + 4, _mm_unpackhi_epi64(ab_low, cd_low));
+  _mm_storeu_si128(out + 8, _mm_unpacklo_epi64(ab_high, cd_high));
+  _mm_storeu_si128(out + 12, _mm_unpackhi_epi64(ab_high, cd_high));
 }
 
-// The codes of 16 rows, one after the other, into the order of the panel.
+// The codes of 16 rows, one after the other, into the order of the panel: 4 vectors of 64 bytes at a time, 4 columns of them
+// together. A row's bytes are read 16 at a time, as rows of 4,096 bytes would otherwise throw each other out of the cache.
 template <class F>
 void write_codes(const uint8_t* codes, int64_t kp, uint8_t* to) {
-  uint32_t* word = reinterpret_cast<uint32_t*>(to);
-  if constexpr (F::kBits == 4) {
-    for (int64_t k = 0; k < kp; k += 32)
-      for (int vector = 0; vector < 4; ++vector)
-        for (int column = 0; column < kPanel; ++column) {
-          const uint8_t* const at = codes + column * kp + k + 4 * vector;
-          *word++ = dword_at(at) | (dword_at(at + 16) << 4);
-        }
-  } else {
-    for (int64_t k = 0; k < kp; k += 4)
-      for (int column = 0; column < kPanel; ++column) *word++ = dword_at(codes + column * kp + k);
-  }
+  constexpr int kInputs = F::kBits == 4 ? 32 : 16;  // of the 4 vectors
+  const auto read = [](const uint8_t* from) {
+    if constexpr (F::kBits == 4) return _mm_or_si128(load128(from), _mm_slli_epi16(load128(from + 16), 4));
+    return load128(from);
+  };
+  for (int64_t k = 0; k < kp; k += kInputs, to += 4 * 4 * kPanel)
+    for (int column = 0; column < kPanel; column += 4) {
+      const uint8_t* const from = codes + column * kp + k;
+      store_transposed(read(from), read(from + kp), read(from + 2 * kp), read(from + 3 * kp), to + 4 * column);
+    }
 }
 
 template <class F>

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "linear/kernels.h"
+#include "linear/vectors_avx2.h"
 
 namespace octavo {
 namespace {
@@ -30,66 +30,108 @@ uint32_t largest_bits(const float* x, int64_t k) {
   return result;
 }
 
-// Eight activations as integers; `count` of them are there, the others are zeros.
-void quantise8(const float* x, int64_t count, float inverse, int32_t* a) {
-  float values[8] = {};
-  if (count < 8) {
-    for (int64_t i = 0; i < count; ++i) values[i] = x[i];
-    x = values;
+// How a row becomes integers: a = round(x * inverse), x = a * scale.
+struct Quantiser {
+  float inverse = 0.0f;  // 0: all integers are zeros
+  float scale = 0.0f;
+
+  Quantiser(const float* x, int64_t k) {
+    const uint32_t bits = largest_bits(x, k);
+    float largest;
+    std::memcpy(&largest, &bits, 4);
+    if (bits >= 0x7f800000u) {
+      scale = std::numeric_limits<float>::quiet_NaN();
+    } else if (largest >= kActivationMinimum) {
+      inverse = kActivationLimit / largest;
+      scale = largest / kActivationLimit;
+    }
   }
-  const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(inverse));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(a), _mm256_cvtps_epi32(scaled));
+
+  // Eight integers from x[i]; those from x[k] on are zeros.
+  __m256i eight(const float* x, int64_t i, int64_t k) const {
+    if (i >= k) return _mm256_setzero_si256();
+    float values[8] = {};
+    const float* from = x + i;
+    if (k - i < 8) {
+      for (int64_t j = 0; j < k - i; ++j) values[j] = from[j];
+      from = values;
+    }
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(from), _mm256_set1_ps(inverse)));
+  }
+
+  // Sixteen of them as int16.
+  __m256i sixteen(const float* x, int64_t i, int64_t k) const {
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(eight(x, i, k), eight(x, i + 8, k)), 0xd8);
+  }
+};
+
+int32_t sum_of(__m256i lanes) {
+  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
 }
 
-// The sums of one plane over groups of 16 and of 32, in the forms of VectorRow.
-void write_sums(const VectorRow& layout, uint8_t* to, int low) {
-  const int8_t* const plane = layout.plane(to, low);
-  int32_t* const shifted16 = reinterpret_cast<int32_t*>(to + layout.sums_offset(16, false, low));
-  int32_t* const negated16 = reinterpret_cast<int32_t*>(to + layout.sums_offset(16, true, low));
-  int32_t* const shifted32 = reinterpret_cast<int32_t*>(to + layout.sums_offset(32, false, low));
-  int32_t* const negated32 = reinterpret_cast<int32_t*>(to + layout.sums_offset(32, true, low));
-  for (int64_t g = 0; g < layout.kp / 16; ++g) {
-    int32_t sum = 0;
-    for (int i = 0; i < 16; ++i) sum += plane[16 * g + i];
-    shifted16[g] = sum * 65536;
-    negated16[g] = sum * -128;
+// Sixteen integers as four times four bytes ah and four bytes al, where a = 128*ah + al and -64 <= al < 64.
+__m256i planes_of(__m256i a) {
+  const __m256i half = _mm256_set1_epi16(64), mask = _mm256_set1_epi16(127);
+  const __m256i low = _mm256_sub_epi16(_mm256_and_si256(_mm256_add_epi16(a, half), mask), half);
+  const __m256i high = _mm256_srai_epi16(_mm256_sub_epi16(a, low), 7);
+  // Bytes of a lane: its 8 high ones, then its 8 low ones.
+  const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15,  //
+                                         0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
+  return _mm256_shuffle_epi8(_mm256_packs_epi16(high, low), order);
+}
+
+// For every norm the largest sum of |a| over an aligned run of its length.
+void write_norms(const int16_t* a, int64_t kp, int32_t* norms) {
+  int32_t largest[WideRow::kNorms] = {}, sums[WideRow::kNorms] = {};
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int64_t i = 0; i < kp; i += 16) {
+    const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i));
+    const int32_t sum = sum_of(_mm256_madd_epi16(_mm256_abs_epi16(values), ones));
+    for (int n = 0; n < WideRow::kNorms; ++n) {
+      sums[n] = i % WideRow::norm_length(n) ? sums[n] + sum : sum;
+      largest[n] = sums[n] > largest[n] ? sums[n] : largest[n];
+    }
   }
-  for (int64_t g = 0; g < layout.kp / 32; ++g) {
-    shifted32[g] = shifted16[2 * g] + shifted16[2 * g + 1];
-    negated32[g] = negated16[2 * g] + negated16[2 * g + 1];
-  }
+  for (int n = 0; n < WideRow::kNorms; ++n) norms[n] = largest[n];
+}
+
+// Begins a row: writes its scale and returns whether it has integers; if not, the row is zeros.
+bool begin_row(const Quantiser& quantiser, int64_t row, uint8_t* prepared, uint8_t* to, int64_t bytes) {
+  reinterpret_cast<float*>(prepared)[row] = quantiser.scale;
+  if (quantiser.inverse != 0.0f) return true;
+  std::memset(to, 0, static_cast<size_t>(bytes));
+  return false;
 }
 
 }  // namespace
 
-void prepare_vector_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
-  const VectorRow layout(k);
+void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
+  const WideRow layout(k);
   uint8_t* const to = prepared + row_scales_bytes(rows) + row * layout.bytes();
-  const uint32_t bits = largest_bits(x, k);
-  float largest, inverse = 0.0f, scale = 0.0f;
-  std::memcpy(&largest, &bits, 4);
-  const bool finite = bits < 0x7f800000u;
-  if (finite && largest >= kActivationMinimum) {
-    inverse = kActivationLimit / largest;
-    scale = largest / kActivationLimit;
+  const Quantiser quantiser(x, k);
+  if (!begin_row(quantiser, row, prepared, to, layout.bytes())) return;
+  int16_t* const values = reinterpret_cast<int16_t*>(to);
+  for (int64_t i = 0; i < layout.kp; i += 16) store(values + i, quantiser.sixteen(x, i, k));
+  write_norms(values, layout.kp, reinterpret_cast<int32_t*>(to + layout.norms_offset()));
+}
+
+void prepare_narrow_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
+  const NarrowRow layout(k);
+  uint8_t* const to = prepared + row_scales_bytes(rows) + row * layout.bytes();
+  const Quantiser quantiser(x, k);
+  if (!begin_row(quantiser, row, prepared, to, layout.bytes())) return;
+  int32_t* const sums16 = reinterpret_cast<int32_t*>(to + layout.sums_offset(16));
+  int32_t* const sums32 = reinterpret_cast<int32_t*>(to + layout.sums_offset(32));
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int64_t i = 0; i < layout.kp; i += 16) {
+    const __m256i values = quantiser.sixteen(x, i, k);
+    store(to + layout.values_offset() + 2 * i, values);
+    store(to + 2 * i, planes_of(values));
+    sums16[i / 16] = sum_of(_mm256_madd_epi16(values, ones));
   }
-  if (!finite) scale = std::numeric_limits<float>::quiet_NaN();
-  reinterpret_cast<float*>(prepared)[row] = scale;
-  if (inverse == 0.0f) {
-    std::memset(to, 0, static_cast<size_t>(layout.bytes()));
-    return;
-  }
-  for (int64_t i = 0; i < layout.kp; i += 8) {
-    int32_t a[8] = {};
-    if (i < k) quantise8(x + i, k - i, inverse, a);
-    for (int j = 0; j < 8; ++j) {
-      const int32_t low = ((a[j] + 64) & 127) - 64;
-      to[i + j] = static_cast<uint8_t>((a[j] - low) >> 7);
-      to[layout.kp + i + j] = static_cast<uint8_t>(low);
-    }
-  }
-  write_sums(layout, to, 0);
-  write_sums(layout, to, 1);
+  for (int64_t g = 0; g < layout.kp / 32; ++g) sums32[g] = sums16[2 * g] + sums16[2 * g + 1];
 }
 
 }  // namespace octavo

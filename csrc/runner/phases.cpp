@@ -19,6 +19,14 @@ int64_t LinearPhase::panels() const {
   return count;
 }
 
+std::string phase_name(const Phase& phase) {
+  if (std::holds_alternative<RowPhase>(phase)) return "rows";
+  if (std::holds_alternative<AttentionPhase>(phase)) return "attention";
+  const auto& linear = std::get<LinearPhase>(phase);
+  if (linear.out.buffer == kLogitsBuffer) return "logits";
+  return "linear " + std::to_string(linear.parts.front().weight->k()) + "x" + std::to_string(linear.out.width);
+}
+
 PhaseList::PhaseList(std::vector<int64_t> buffer_widths, std::vector<RotaryTable> ropes, int num_groups,
                      int places_per_block, int64_t vocab_size)
     : buffer_widths_(std::move(buffer_widths)),

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -92,6 +93,9 @@ struct AttentionPhase {
 };
 
 using Phase = std::variant<RowPhase, LinearPhase, AttentionPhase>;
+
+// What a profile calls it: "rows", "attention", "logits", or a linear's inputs and outputs, "linear 576x1536".
+std::string phase_name(const Phase& phase);
 
 // What an attention plan is made for.
 struct PlanShape {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 namespace octavo {
 namespace {
@@ -39,7 +40,11 @@ bool reads_other_rows(const Phase& phase, const Phase& next) {
   return domain_of(next) == nullptr || *domain_of(next) != *domain_of(phase);
 }
 
-enum ProfileKind { kRows, kLinears, kAttention, kSetup };
+// Names of profile_names_ that every program has; then come the row operations in RowOp's order, then linears.
+enum ProfileKind { kSetup, kRows, kAttention, kWaiting, kRowOps };
+constexpr const char* kProfileNames[] = {"setup",    "rows",             "attention", "waiting",     "embed",  "rms_norm", "rope",
+                                         "write_kv", "gated_activation", "add",       "select_rows", "prepare"};
+static_assert(std::size(kProfileNames) == kRowOps + std::variant_size_v<RowOp>);
 
 }  // namespace
 
@@ -60,6 +65,18 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
   if (first == nullptr || !std::holds_alternative<EmbedRow>(first->ops.front()))
     throw std::invalid_argument("a program must begin with embed");
   reserve_linear_memory();
+  name_profile();
+}
+
+void Runner::name_profile() {
+  profile_names_.assign(std::begin(kProfileNames), std::end(kProfileNames));
+  for (const Phase& phase : program_.phases()) {
+    const std::string name = phase_name(phase);
+    const auto found = std::find(profile_names_.begin(), profile_names_.end(), name);
+    profile_kinds_.push_back(static_cast<int>(found - profile_names_.begin()));
+    if (found == profile_names_.end()) profile_names_.push_back(name);
+  }
+  profile_.assign(profile_names_.size(), 0);
 }
 
 // A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
@@ -236,32 +253,33 @@ void Runner::run_thread(const StepView& step, int thread) {
   for (size_t i = 0; i < program_.phases().size();) {
     const Phase& phase = program_.phases()[i];
     const Domain* const domain = domain_of(phase);
+    int kind = profile_kinds_[i];
     if (domain == nullptr) {
       run_attention(std::get<AttentionPhase>(phase), thread);
       ++i;
     } else if (owns_rows(*domain, step)) {
-      i = run_own_rows(i, step, thread);
-      start = now_ns();  // has counted its own time
+      kind = kRows;
+      i = run_own_rows(i, step, thread, start);
     } else {
       const int64_t rows = rows_of(*domain, step);
       const RowBlock block{share(rows, thread, team_.size()), {0, rows}, 0};
       if (const auto* row_phase = std::get_if<RowPhase>(&phase)) {
-        run_rows(*row_phase, step, block);
+        run_rows(*row_phase, step, block, thread, start);
       } else if (const auto& linear = std::get<LinearPhase>(phase); rows > 0) {
         run_linear(linear, block, share(linear.panels(), thread, team_.size()), thread);
       }
       ++i;
     }
+    if (detail_) count_time(std::exchange(kind, kWaiting), thread, start);
     team_.barrier();
-    count_time(domain == nullptr ? kAttention : std::holds_alternative<RowPhase>(phase) ? kRows : kLinears, thread, start);
+    count_time(kind, thread, start);
   }
 }
 
 void Runner::count_time(int kind, int thread, int64_t& start) {
   if (thread != 0) return;
   const int64_t now = now_ns();
-  profile_[kind] += now - start;
-  start = now;
+  profile_[kind] += now - std::exchange(start, now);
 }
 
 // With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
@@ -272,30 +290,36 @@ bool Runner::owns_rows(Domain domain, const StepView& step) const {
 
 // Takes this thread's rows, a cacheful at a time, through all phases from `first` up to the next one that reads other
 // rows. Returns that one.
-size_t Runner::run_own_rows(size_t first, const StepView& step, int thread) {
+size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, int64_t& start) {
   const std::vector<Phase>& phases = program_.phases();
   const Domain domain = *domain_of(phases[first]);
   size_t end = first + 1;
   while (end < phases.size() && !reads_other_rows(phases[end - 1], phases[end])) ++end;
   const Range mine = share(rows_of(domain, step), thread, team_.size(), kOwnedRows);
-  int64_t start = now_ns();
   for (int64_t begin = mine.begin; begin < mine.end; begin += kCachedRows) {
     const Range rows{begin, std::min(begin + kCachedRows, mine.end)};
     for (size_t i = first; i < end; ++i) {
       if (const auto* row_phase = std::get_if<RowPhase>(&phases[i])) {
-        run_rows(*row_phase, step, {rows, rows, thread});
+        run_rows(*row_phase, step, {rows, rows, thread}, thread, start);
         count_time(kRows, thread, start);
       } else {
         const auto& linear = std::get<LinearPhase>(phases[i]);
         run_linear(linear, {rows, rows, thread}, {0, linear.panels()}, thread);
-        count_time(kLinears, thread, start);
+        count_time(profile_kinds_[i], thread, start);
       }
     }
   }
   return end;
 }
 
-void Runner::run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block) {
+void Runner::run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start) {
+  if (detail_) {
+    for (const RowOp& op : phase.ops) {
+      for (int64_t row = block.rows.begin; row < block.rows.end; ++row) run_row_op(op, step, row, block);
+      count_time(kRowOps + static_cast<int>(op.index()), thread, start);
+    }
+    return;
+  }
   for (int64_t row = block.rows.begin; row < block.rows.end; ++row)
     for (const RowOp& op : phase.ops) run_row_op(op, step, row, block);
 }
@@ -368,11 +392,8 @@ void Runner::run_attention(const AttentionPhase& phase, int thread) {
 }
 
 std::vector<std::pair<std::string, int64_t>> Runner::take_profile() {
-  std::vector<std::pair<std::string, int64_t>> result{{"rows", profile_[kRows]},
-                                                      {"linear", profile_[kLinears]},
-                                                      {"attention", profile_[kAttention]},
-                                                      {"setup", profile_[kSetup]}};
-  profile_.fill(0);
+  std::vector<std::pair<std::string, int64_t>> result;
+  for (size_t i = 0; i < profile_.size(); ++i) result.emplace_back(profile_names_[i], std::exchange(profile_[i], 0));
   return result;
 }
 

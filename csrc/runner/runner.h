@@ -52,8 +52,11 @@ class Runner {
   int64_t vocab_size() const { return program_.vocab_size(); }
   int64_t arena_bytes() const;
 
-  // Nanoseconds that thread 0 spent in each kind of phase, barrier included, since the last call: where a step's time goes.
+  // Nanoseconds of thread 0 since the last call, by what it did: where a step's time goes. Linears are told apart by their
+  // shape. In detail, row operations are too, and waiting for other threads is counted by itself instead of with what was
+  // waited for; operations then take turns over all rows of a thread's share instead of over each row (the same numbers).
   std::vector<std::pair<std::string, int64_t>> take_profile();
+  void profile_in_detail(bool detail) { detail_ = detail; }
 
  private:
   struct Slot {
@@ -75,9 +78,10 @@ class Runner {
   void fill_rotary(const StepView& step, int thread);
   void run_thread(const StepView& step, int thread);
   bool owns_rows(Domain domain, const StepView& step) const;
+  void name_profile();
   void count_time(int kind, int thread, int64_t& start);
-  size_t run_own_rows(size_t first, const StepView& step, int thread);
-  void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block);
+  size_t run_own_rows(size_t first, const StepView& step, int thread, int64_t& start);
+  void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start);
   void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block);
   void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread);
   void run_attention(const AttentionPhase& phase, int thread);
@@ -103,7 +107,10 @@ class Runner {
   std::vector<std::vector<float>> cosines_, sines_;  // per rotary table: [tokens, half]
   std::vector<std::vector<Slot>> slots_;             // per KV group: [tokens]
   std::vector<AttentionPlan> plans_;
-  std::array<int64_t, 4> profile_{};  // rows, linear, attention, setup
+  std::vector<std::string> profile_names_;
+  std::vector<int64_t> profile_;    // of each name
+  std::vector<int> profile_kinds_;  // of each phase: which name
+  bool detail_ = false;
 };
 
 }  // namespace octavo

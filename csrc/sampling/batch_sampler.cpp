@@ -62,11 +62,11 @@ void BatchSampler::for_rows(int64_t num_rows, PerRow&& per_row) {
 }
 
 // Nothing is allocated inside the parallel region.
-void BatchSampler::prepare(int64_t max_edits, bool masked, int64_t top) {
+void BatchSampler::prepare(int64_t max_edits, bool changed, int64_t top) {
   for (Scratch& scratch : scratch_) {
     scratch.undo.reserve(static_cast<size_t>(max_edits));
     scratch.top.reserve(static_cast<size_t>(top + 1));
-    if (masked) scratch.masked.resize(static_cast<size_t>(vocab_size_));
+    if (changed) scratch.changed.resize(static_cast<size_t>(vocab_size_));
   }
 }
 
@@ -91,6 +91,33 @@ void BatchSampler::score(const float* logits, int64_t num_rows, const SampledRow
   });
 }
 
+void BatchSampler::continuations(const float* logits, const std::vector<const SamplingRow*>& rows,
+                                 const SampledRows& out) {
+  int64_t max_edits = 0;
+  bool changed = false;
+  for (const SamplingRow* row : rows) {
+    max_edits = std::max(max_edits, row ? row->max_edits() : 0);
+    changed = changed || row;
+  }
+  prepare(max_edits, changed, out.top);
+  for_rows(static_cast<int64_t>(rows.size()), [&](int64_t r, VocabularyPasses& passes, Scratch& scratch) {
+    const float* raw = logits + r * vocab_size_;
+    const SamplingRow* row = rows[static_cast<size_t>(r)];
+    Normaliser scale = normaliser(raw, passes);
+    if (row) {
+      float* values = scratch.changed.data();
+      for (int64_t i = 0; i < vocab_size_; ++i) values[i] = logprob(raw[i], scale.peak, scale.log_sum);
+      if (row->allowed_mask) copy_allowed(values, row->allowed_mask, vocab_size_, values);
+      scratch.undo.clear();
+      row->edit(values, vocab_size_, scratch.undo);
+      raw = values;
+      scale = {0.0f, 0.0};  // they are logprobs already
+    }
+    scratch.top.clear();
+    report_top(raw, scale, r, out.top, out, passes.ops(), scratch);
+  });
+}
+
 void BatchSampler::sample_row(float* logits, const SamplingRow& row, int64_t index, const SampledRows& out,
                               VocabularyPasses& passes, Scratch& scratch) const {
   const bool wants_logprobs = row.settings().logprobs >= 0;
@@ -99,7 +126,7 @@ void BatchSampler::sample_row(float* logits, const SamplingRow& row, int64_t ind
 
   float* work = logits;
   if (row.allowed_mask) {
-    work = scratch.masked.data();
+    work = scratch.changed.data();
     copy_allowed(logits, row.allowed_mask, vocab_size_, work);
   }
   scratch.undo.clear();

@@ -37,10 +37,12 @@ class BatchSampler {
   void sample(float* logits, const std::vector<const SamplingRow*>& rows, const SampledRows& out);
   // Logprobs, ranks and the `out.top` most likely tokens for given ids (out.token_ids is read).
   void score(const float* logits, int64_t num_rows, const SampledRows& out);
+  // The `top` likeliest next tokens [L, top] of beams. A row, unless it is null, edits logprobs instead of logits.
+  void continuations(const float* logits, const std::vector<const SamplingRow*>& rows, const SampledRows& out);
 
  private:
   struct Scratch {
-    std::vector<float> weights, selection, masked;
+    std::vector<float> weights, selection, changed;
     std::vector<int32_t> ids;
     std::vector<std::pair<int32_t, float>> undo;
     std::vector<std::pair<float, int32_t>> top;  // the most likely (logit, id) so far
@@ -52,7 +54,7 @@ class BatchSampler {
 
   template <class PerRow>
   void for_rows(int64_t num_rows, PerRow&& per_row);
-  void prepare(int64_t max_edits, bool masked, int64_t top);
+  void prepare(int64_t max_edits, bool changed, int64_t top);
   void sample_row(float* logits, const SamplingRow& row, int64_t index, const SampledRows& out, VocabularyPasses& passes,
                   Scratch& scratch) const;
   int32_t choose(const float* logits, const SamplingRow& row, VocabularyPasses& passes, Scratch& scratch) const;

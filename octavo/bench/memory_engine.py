@@ -106,9 +106,9 @@ def run_trace(engine: Engine, trace: Trace, policy: str, vocab_size: int) -> Eng
 
 def measure_engine(
     loaded: LoadedModel,
-    requests: int = 120,
-    scale: float = 0.25,
-    block_size: int = 8,
+    requests: int = 100,
+    scale: float = 0.5,
+    block_size: int = 16,
     rate: float = 20.0,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,

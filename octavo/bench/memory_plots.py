@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.bench.svg import lines, stacked_bars
+from octavo.bench.svg import bars, lines, stacked_bars
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -16,7 +16,7 @@ NAMED = {"sharegpt": "ShareGPT", "alpaca": "Alpaca"}
 
 def write_plots(report: Mapping[str, Rows], directory: Path) -> list[Path]:
     """Writes what the report has parts for; the files written."""
-    plots = simulation_plots(report.get("simulation", ()))
+    plots = simulation_plots(report.get("simulation", ())) | engine_plots(report.get("engine", ()))
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in plots.items():
@@ -47,6 +47,21 @@ def simulation_plots(rows: Rows) -> dict[str, str]:
             "Share of KV memory that holds token states", [str(size) for size in sizes], series, "tokens in a block"
         )
     return plots
+
+
+def engine_plots(rows: Rows) -> dict[str, str]:
+    """Occupancy and speed by policy, of the trace through the engine."""
+    if not rows:
+        return {}
+    shares = {row["policy"]: [row["tokens_share"], 1 - row["tokens_share"]] for row in rows}
+    figures = {
+        "output tokens a second": {row["policy"]: row["output_tokens_per_s"] for row in rows},
+        "requests at once": {row["policy"]: row["mean_batch"] for row in rows},
+    }
+    return {
+        "engine-memory": stacked_bars("KV memory while requests wait, in the engine", shares, ("token states", "rest")),
+        "engine-speed": bars("The trace through the engine", figures, "by policy"),
+    }
 
 
 def _paged(rows: Rows, trace: str, block_size: int) -> Mapping[str, Any]:

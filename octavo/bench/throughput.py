@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from octavo.bench.prompts import random_prompts
-from octavo.bench.stopwatch import Stopwatch
+from octavo.bench.stopwatch import Stopwatch, computing_calls
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class ThroughputRow:
     python_share: float
     """Part of elapsed_s outside of the executor and the sampler"""
     steps: int
+    python_per_step_us: float
 
 
 def measure_throughput(
@@ -50,7 +51,7 @@ def measure_throughput(
     say: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """One row a concurrency; each measured `repeat` times after a warm-up, and the median run taken."""
-    watch = Stopwatch(llm.loaded.engine)
+    watch = Stopwatch(computing_calls(llm.loaded.engine))
     _run(llm, watch, 1, input_len, min(8, output_len), seed=0)
     rows = []
     for concurrency in concurrencies:
@@ -71,6 +72,7 @@ def _run(llm: LLM, watch: Stopwatch, concurrency: int, input_len: int, output_le
     produced = sum(output.metrics.num_output_tokens for output in outputs)
     first = sorted(output.metrics.time_to_first_token or 0.0 for output in outputs)
     rest = elapsed - first[-1]
+    python = max(0.0, elapsed - sum(watch.seconds.values()))
     return ThroughputRow(
         concurrency=concurrency,
         requests=len(outputs),
@@ -82,6 +84,7 @@ def _run(llm: LLM, watch: Stopwatch, concurrency: int, input_len: int, output_le
         time_to_first_token_s=statistics.median(first),
         last_first_token_s=first[-1],
         decode_tokens_per_s=(produced - concurrency) / rest if rest > 0 else 0.0,
-        python_share=max(0.0, 1 - watch.seconds / elapsed),
-        steps=watch.steps,
+        python_share=python / elapsed,
+        steps=watch.counts["executor"],
+        python_per_step_us=python / max(1, watch.counts["executor"]) * 1e6,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from octavo.bench.lengths import ALPACA, SHAREGPT, Lengths
 from octavo.bench.null_model import VOCAB_SIZE, null_engine
+from octavo.bench.report import make_report
 from octavo.engine.request import Request
 from octavo.engine.step import Step
 from octavo.sampling_params import SamplingParams
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 TOLERANCE = 0.05
 """Attention may take this much longer than with the fastest size, for the sake of memory"""
+LITTLE_WASTE = 0.04
+"""What the PagedAttention paper promises at most"""
 ROUNDS = 3
 """Through all sizes, so that a slow moment of the machine does not hit one of them alone"""
 
@@ -77,7 +80,7 @@ def measure_block_sizes(
                 **times,
                 "sharegpt_waste_share": wasted_share(size, _lengths_in_flight(SHAREGPT.sample(2000, 0))),
                 "alpaca_waste_share": wasted_share(size, _lengths_in_flight(ALPACA.sample(2000, 0))),
-                "lost_tokens_per_hit": lost_tokens(size),
+                **prefix_reuse(size),
             }
         )
     return rows
@@ -85,10 +88,8 @@ def measure_block_sizes(
 
 def recommend(rows: Sequence[dict[str, Any]]) -> Tuning:
     """The smallest size whose attention is within TOLERANCE of the fastest: smaller blocks waste less memory and
-    find longer prefixes. Attention counts as the mean over the cases of a size's time over the least one."""
-    names = [name for name in rows[0] if name.endswith("_s")]
-    least = {name: min(row[name] for row in rows) for name in names}
-    slowness = {row["block_size"]: float(np.mean([row[name] / least[name] for name in names])) for row in rows}
+    copy less of a prefix."""
+    slowness = _slowness(rows)
     fastest = min(slowness, key=slowness.__getitem__)
     size = min(size for size, value in slowness.items() if value <= slowness[fastest] * (1 + TOLERANCE))
     row = next(row for row in rows if row["block_size"] == size)
@@ -100,9 +101,32 @@ def recommend(rows: Sequence[dict[str, Any]]) -> Tuning:
     cost = f"; {smaller[-1]} takes {slowness[smaller[-1]] / slowness[size] - 1:.0%} longer" if smaller else ""
     reason = (
         f"{pace}{cost}; tails waste {row['sharegpt_waste_share']:.1%} of memory on lengths like ShareGPT's, "
-        f"{row['alpaca_waste_share']:.1%} on Alpaca's; a prefix hit loses {row['lost_tokens_per_hit']:.1f} tokens"
+        f"{row['alpaca_waste_share']:.1%} on Alpaca's; a prefix hit copies {row['copied_tokens_per_hit']:.1f} tokens "
+        f"and loses {row['lost_tokens_per_hit']:.1f}, or {row['lost_tokens_while_running']:.1f} of a running request's"
     )
     return Tuning(size, reason)
+
+
+def advise_short(rows: Sequence[dict[str, Any]], size: int) -> str:
+    """What to take instead of `size` where short requests fill the memory: the largest size that wastes little."""
+    chosen = next(row for row in rows if row["block_size"] == size)
+    small = [row for row in rows if row["alpaca_waste_share"] <= LITTLE_WASTE]
+    if not small or small[-1]["block_size"] >= size:
+        return f"it suits short requests too: {chosen['alpaca_waste_share']:.1%} of memory wasted"
+    row, slowness = small[-1], _slowness(rows)
+    slower = slowness[row["block_size"]] / slowness[size] - 1
+    return (
+        f"where short requests fill the memory, {row['block_size']}: on lengths like Alpaca's tails waste "
+        f"{row['alpaca_waste_share']:.1%} instead of {chosen['alpaca_waste_share']:.1%}; "
+        f"attention takes {slower:.0%} longer"
+    )
+
+
+def _slowness(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
+    """By block size: the mean over the cases of a size's time over the least one."""
+    names = [name for name in rows[0] if name.endswith("_s")]
+    least = {name: min(row[name] for row in rows) for name in names}
+    return {row["block_size"]: float(np.mean([row[name] / least[name] for name in names])) for row in rows}
 
 
 def wasted_share(block_size: int, lengths: Lengths) -> float:
@@ -111,23 +135,42 @@ def wasted_share(block_size: int, lengths: Lengths) -> float:
     return 1 - int(lengths.sum()) / held
 
 
-def lost_tokens(block_size: int, requests: int = 64) -> float:
-    """Tokens per hit that are in the cache and are computed again all the same: a mean over requests that depart from
-    a cached prompt at any place, by the engine's own prefix cache."""
+def prefix_reuse(block_size: int, trials: int = 64) -> dict[str, float]:
+    """What the engine's own prefix cache reuses for requests that depart from another one's prompt at any place: means
+    over `trials`, in tokens per hit.
+
+    lost: in the cache, or in a running request's unfinished block, and computed again all the same, after the other
+    request has ended and while it runs. copied: from the block in which a request departs; the rest of a hit is shared.
+    """
     rng = np.random.default_rng(0)
+    lost: dict[bool, list[int]] = {False: [], True: []}
+    copied = []
+    for _ in range(trials):
+        prompt: list[int] = rng.integers(1, VOCAB_SIZE - 1, int(rng.integers(512, 1024))).tolist()
+        common = int(rng.integers(512, len(prompt) + 1)) - 1
+        for running in lost:
+            cached = _cached_tokens(block_size, prompt, common, running)
+            lost[running].append(common - cached)
+            if not running:
+                copied.append(cached % block_size)
+    return {
+        "lost_tokens_per_hit": float(np.mean(lost[False])),
+        "lost_tokens_while_running": float(np.mean(lost[True])),
+        "copied_tokens_per_hit": float(np.mean(copied)),
+    }
+
+
+def _cached_tokens(block_size: int, prompt: list[int], common: int, running: bool) -> int:
+    """Of a request that has `common` tokens in common with one that ran before, or still runs."""
     engine = null_engine(-(-4096 // block_size), block_size, 2048)
-    params = SamplingParams(max_tokens=1, ignore_eos=True)
-    prompt: list[int] = rng.integers(1, VOCAB_SIZE - requests, 1024).tolist()
-    engine.add_request(Request("first", prompt, params))
+    first = SamplingParams(max_tokens=4 if running else 1, ignore_eos=True)
+    engine.add_request(Request("first", prompt, first))
     engine.step()
-    lost = []
-    for number in range(requests):
-        common = int(rng.integers(512, 1024))
-        # The token after the common part is one that no other prompt has.
-        engine.add_request(Request(str(number), [*prompt[:common], VOCAB_SIZE - 1 - number, 1], params))
-        (update,) = engine.step()
-        lost.append(common - update.num_cached_tokens)
-    return float(np.mean(lost))
+    # The token after the common part is one that no prompt has.
+    engine.add_request(
+        Request("second", [*prompt[:common], VOCAB_SIZE - 1, 1], SamplingParams(max_tokens=1, ignore_eos=True))
+    )
+    return next(update.num_cached_tokens for update in engine.step() if update.request_id == "second")
 
 
 def _lengths_in_flight(trace: Any) -> Lengths:
@@ -175,13 +218,10 @@ def _step(tables: tuple[npt.NDArray[np.int32], ...], case: Case, first: int, cou
 
 def report(loaded: LoadedModel, rows: Sequence[dict[str, Any]], tuning: Tuning) -> dict[str, Any]:
     """The measurement as one object."""
-    from octavo.bench.machine import machine_facts
-
-    return {
-        "benchmark": "tune",
-        "model": loaded.options.model,
-        "threads": loaded.threads,
-        "rows": list(rows),
-        "recommendation": asdict(tuning),
-        "machine": machine_facts(),
-    }
+    return make_report(
+        "tune",
+        rows,
+        replace(loaded.options, threads=loaded.threads),
+        recommendation=asdict(tuning),
+        short_requests=advise_short(rows, tuning.block_size),
+    )

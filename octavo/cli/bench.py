@@ -1,42 +1,32 @@
-"""`octavo bench`: throughput, latency, startup and memory of a model on this machine."""
+"""`octavo bench`: what a model, its kernels and its server do on this machine."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
 
+from octavo.cli.bench_beams import beams
+from octavo.cli.bench_compare import compare
+from octavo.cli.bench_kernels import kernels
 from octavo.cli.bench_memory import memory
-from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, say
+from octavo.cli.bench_plot import plot
+from octavo.cli.bench_profile import profile
+from octavo.cli.bench_serve import serve
+from octavo.cli.options import ENGINE_NAMES, engine_options, make_engine_options, user_errors
 from octavo.config import EngineOptions
 
 
-def int_list(context: click.Context, option: click.Parameter, value: str) -> list[int]:
-    """Positive integers with commas between: "1,8,32" -> [1, 8, 32]."""
-    try:
-        numbers = [int(word) for word in value.split(",")]
-    except ValueError:
-        numbers = [0]
-    if min(numbers) < 1:
-        raise click.BadParameter(f"{value!r}: must be positive integers with commas between")
-    return numbers
-
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the machine's facts.")
-POSITIVE = click.IntRange(min=1)
-
-
-@click.group(short_help="Measure throughput, latency, startup or memory.")
+@click.group(short_help="Measure speed, memory and kernels; compare with other engines.")
 def bench() -> None:
     """Measure a model on this machine. Figures depend on the machine and its load: compare runs made side by
-    side."""
+    side. docs/benchmarks.md says how each figure is made and what the JSON holds."""
 
 
-bench.add_command(memory)
+for command in (beams, compare, kernels, memory, plot, profile, serve):
+    bench.add_command(command)
 
 
 @bench.command(short_help="Tokens a second by concurrency.")
@@ -72,8 +62,8 @@ def throughput(
     from octavo.loading import load
 
     with user_errors(), LLM.from_loaded(load(options)) as llm:
-        rows = measure_throughput(llm, concurrency, input_len, output_len, repeat, _say)
-        _report("throughput", options, rows, as_json, llm.loaded.threads)
+        rows = measure_throughput(llm, concurrency, input_len, output_len, repeat, say)
+        print_report("throughput", rows, as_json, replace(options, threads=llm.loaded.threads))
 
 
 @bench.command(short_help="First token, time per token, prefill speed.")
@@ -98,8 +88,8 @@ def latency(model: str, as_json: bool, input_len: list[int], output_len: int, re
     from octavo.loading import load
 
     with user_errors(), LLM.from_loaded(load(options)) as llm:
-        rows = measure_latency(llm, input_len, output_len, repeat, _say)
-        _report("latency", options, rows, as_json, llm.loaded.threads)
+        rows = measure_latency(llm, input_len, output_len, repeat, say)
+        print_report("latency", rows, as_json, replace(options, threads=llm.loaded.threads))
 
 
 @bench.command(short_help="Process start to first text, and memory.")
@@ -108,57 +98,26 @@ def latency(model: str, as_json: bool, input_len: list[int], output_len: int, re
 @click.option("--repeat", type=POSITIVE, default=5, show_default=True, help="Fresh processes; medians count.")
 @engine_options
 def startup(model: str, as_json: bool, repeat: int, **values: Any) -> None:
-    """Fresh processes of `octavo run`: from their start to the first text of the answer, and their peak
-    memory."""
+    """Fresh processes of `octavo run`: from their start to the first text of the answer, and their peak memory. One
+    more answers 32 prompts and tells what is resident beyond its weights and KV."""
     options = make_engine_options(model, values)
+    from octavo.bench.resident import measure_resident
     from octavo.bench.startup import measure_startup
 
     try:
-        row = measure_startup(model, engine_arguments(options), repeat, _say)
+        row = measure_startup(model, engine_arguments(options), repeat, say)
+        say("resident memory")
+        row |= measure_resident(options)
     except RuntimeError as error:
         raise click.ClickException(str(error)) from None
-    _report("startup", options, [row], as_json, options.threads)
+    print_report("startup", [row], as_json, options)
 
 
 def engine_arguments(options: EngineOptions) -> list[str]:
     """The command line that says the same as `options`, the model left out."""
-    arguments = []
-    for flag, value in (
-        ("--dtype", options.dtype),
-        ("--block-size", options.block_size),
-        ("--kv-cache-memory", options.kv_cache_memory),
-        ("--max-model-len", options.max_model_len),
-        ("--max-num-seqs", options.max_num_seqs),
-        ("--max-num-batched-tokens", options.max_num_batched_tokens),
-        ("--threads", options.threads),
-        ("--executor", options.executor),
-        ("--instruction-set", options.instruction_set),
-    ):
-        if value is not None:
-            arguments += [flag, str(value)]
-    return arguments if options.enable_prefix_caching else [*arguments, "--no-prefix-caching"]
-
-
-def _report(
-    kind: str, options: EngineOptions, rows: Sequence[dict[str, Any]], as_json: bool, threads: int | None
-) -> None:
-    if not as_json:
-        from octavo.bench.report import table
-
-        click.echo(table(rows))
-        return
-    from octavo.bench.machine import machine_facts
-
-    facts = {name: getattr(options, name) for name in EngineOptions.__dataclass_fields__}
-    report = {
-        "benchmark": kind,
-        "rows": rows,
-        "options": {**facts, "threads": threads},
-        "machine": machine_facts(),
-    }
-    click.echo(json.dumps(report, indent=2))
-
-
-def _say(text: str) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"measuring: {text}", err=True)
+    arguments = [] if options.enable_prefix_caching else ["--no-prefix-caching"]
+    for name in ENGINE_NAMES:
+        value = getattr(options, name)
+        if name != "enable_prefix_caching" and value is not None:
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return arguments

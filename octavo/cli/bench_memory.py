@@ -16,7 +16,7 @@ from octavo.config import EngineOptions
 if TYPE_CHECKING:
     from octavo.llm import LLM
 
-PARTS = ("simulation", "engine", "sharing")
+PARTS = ("simulation", "engine", "sharing", "system-prompt")
 
 Say = Callable[[str], None]
 
@@ -25,11 +25,11 @@ Say = Callable[[str], None]
 @click.argument("model", default="smollm2")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the machine's facts.")
 @click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, help="May be repeated. Default: all of them.")
-@click.option("--requests", type=click.IntRange(min=1), default=120, show_default=True, help="Of part engine.")
+@click.option("--requests", type=click.IntRange(min=1), default=100, show_default=True, help="Of part engine.")
 @click.option(
     "--scale",
     type=click.FloatRange(min=0.01, max=1),
-    default=0.25,
+    default=0.5,
     show_default=True,
     help="Of part engine: lengths and memory times this, so that it ends soon.",
 )
@@ -49,7 +49,9 @@ def memory(
     engine: the same policies under the real engine and MODEL, in a fixed memory. Blocks are scaled too, and are
     never smaller than 8 tokens.
 
-    sharing: blocks that parallel sampling and beam search share, and what a common system prompt saves.
+    sharing: blocks that parallel sampling and beam search share.
+
+    system-prompt: what a common system prompt of 64 requests saves, in blocks and in time.
     """
     options = make_engine_options(model, values)
     report: dict[str, Any] = {}
@@ -80,20 +82,27 @@ def _engine(options: EngineOptions, requests: int, scale: float) -> dict[str, An
 
 
 def _sharing(options: EngineOptions, requests: int, scale: float) -> dict[str, Any]:
-    from octavo.bench.memory_sharing import measure_beam_sharing, measure_sharing, measure_system_prompt
+    from octavo.bench.memory_sharing import measure_beam_sharing, measure_sharing
 
     _say("parallel sampling")
     sampling = measure_sharing()
-    prompt = measure_system_prompt(lambda caching: _load(replace(options, enable_prefix_caching=caching)), say=_say)
     with _load(replace(options, block_size=16)) as llm:
         beams = measure_beam_sharing(llm, say=_say)
-    return {"sharing": sampling, "beams": beams, "system prompt": prompt}
+    return {"sharing": sampling, "beams": beams}
+
+
+def _system_prompt(options: EngineOptions, requests: int, scale: float) -> dict[str, Any]:
+    from octavo.bench.memory_sharing import measure_system_prompt
+
+    rows = measure_system_prompt(lambda caching: _load(replace(options, enable_prefix_caching=caching)), say=_say)
+    return {"system prompt": rows}
 
 
 _MEASURES: dict[str, Callable[[EngineOptions, int, float], dict[str, Any]]] = {
     "simulation": _simulation,
     "engine": _engine,
     "sharing": _sharing,
+    "system-prompt": _system_prompt,
 }
 
 
@@ -104,18 +113,15 @@ def _load(options: EngineOptions) -> LLM:
     return LLM.from_loaded(load(options))
 
 
-def _print(report: dict[str, Any], options: EngineOptions, as_json: bool) -> None:
+def _print(parts: dict[str, Any], options: EngineOptions, as_json: bool) -> None:
     if as_json:
-        from octavo.bench.machine import machine_facts
+        from octavo.bench.report import make_report
 
-        facts = {name: getattr(options, name) for name in EngineOptions.__dataclass_fields__}
-        click.echo(
-            json.dumps({"benchmark": "memory", **report, "options": facts, "machine": machine_facts()}, indent=2)
-        )
+        click.echo(json.dumps(make_report("memory", (), options, **parts), indent=2))
         return
     from octavo.bench.report import table
 
-    for name, rows in report.items():
+    for name, rows in parts.items():
         click.echo(f"{name}\n{table(rows)}\n")
 
 

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "bench": "octavo.cli.bench:bench",
     "tune": "octavo.cli.tune:tune",
     "pull": "octavo.cli.pull:pull",
+    "quantize": "octavo.cli.quantize:quantize",
     "doctor": "octavo.cli.doctor:doctor",
 }
 

@@ -24,13 +24,13 @@ from octavo.cli.options import engine_options, make_engine_options, user_errors
 @engine_options
 def tune(model: str, as_json: bool, repeat: int, no_store: bool, **values: Any) -> None:
     """Measures blocks of 8 to 256 tokens: seconds of attention in a step (decode and prefill), memory that tails
-    waste, tokens that a prefix hit loses. The recommendation is kept for --block-size auto.
+    waste, tokens that a prefix hit copies or loses. The recommendation is kept for --block-size auto.
 
     Times depend on what else the machine does: tune it while it is idle.
     """
     options = make_engine_options(model, values | {"block_size": 64, "kv_cache_memory": "64MiB"})
     from octavo.bench.report import table
-    from octavo.bench.tune import measure_block_sizes, recommend, report
+    from octavo.bench.tune import advise_short, measure_block_sizes, recommend, report
     from octavo.loading import load
     from octavo.tuning import store_tuning
 
@@ -50,5 +50,6 @@ def tune(model: str, as_json: bool, repeat: int, no_store: bool, **values: Any) 
         return
     click.echo(table(rows))
     click.echo(f"\nblock size {tuning.block_size}: {tuning.reason}.")
+    click.echo(f"{advise_short(rows, tuning.block_size)}.")
     if path is not None:
         click.echo(f"kept for --block-size auto in {path}")

@@ -89,6 +89,8 @@ class BeamSearch:
         self.finished: list[FinishedBeam] = []
         """Best first, at most `width`"""
         self.done = False
+        self.announced = False
+        """Whether the caller has been told that it has begun"""
         # Of one beam: `width` may run on, and no token but these ends it sooner. A stop string can end any.
         self.num_candidates = len(leader.stop_ids) + (self.width if text is None else 2 * self.width)
 

@@ -13,7 +13,7 @@ from octavo.engine.engine_config import EngineConfig
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.request import Request, Sequence
 from octavo.engine.sampling_interface import Sampler
-from octavo.engine.sequence_update import BeamScore, SequenceUpdate, TokenLogprob, token_logprob
+from octavo.engine.sequence_update import NO_TOKEN, BeamScore, SequenceUpdate, TokenLogprob, token_logprob
 from octavo.engine.step_builder import BuiltStep
 
 
@@ -22,7 +22,8 @@ class BeamRows:
     """One request's beams in a step, in the order of its search, and the likeliest tokens of each."""
 
     request: Request
-    logits: npt.NDArray[np.float32]
+    logits: npt.NDArray[np.float32] | None
+    """Where logprobs are wanted; a copy, as the sampler may overwrite what it gets"""
     token_ids: list[list[int]]
     logprobs: list[list[float]]
 
@@ -36,11 +37,11 @@ def check_width(width: int, config: EngineConfig) -> None:
 
 
 def score_beams(built: BuiltStep, logits: npt.NDArray[np.float32], sampler: Sampler) -> list[BeamRows]:
-    """The likeliest tokens of all beams of a step, by one call; keeps copies of their rows."""
+    """The likeliest tokens of all beams of a step, by one call."""
     sequences = built.beams
     requests = list({id(sequence.request): sequence.request for sequence in sequences}.values())
     top = max(search_of(request).num_candidates for request in requests)
-    rows = logits[built.beam_rows]
+    rows = logits if len(built.beam_rows) == len(logits) else logits[built.beam_rows]
     ids, logprobs = sampler.continuations(rows, [sequence.state for sequence in sequences], top)
     place = {id(sequence): number for number, sequence in enumerate(sequences)}
     groups = []
@@ -48,7 +49,8 @@ def score_beams(built: BuiltStep, logits: npt.NDArray[np.float32], sampler: Samp
         search = search_of(request)
         places = [place[id(beam.sequence)] for beam in search.beams]
         width = search.num_candidates
-        groups.append(BeamRows(request, rows[places], ids[places, :width].tolist(), logprobs[places, :width].tolist()))
+        kept = None if search.params.logprobs is None else rows[places]
+        groups.append(BeamRows(request, kept, ids[places, :width].tolist(), logprobs[places, :width].tolist()))
     return groups
 
 
@@ -75,13 +77,18 @@ def search_of(request: Request) -> BeamSearch:
 
 
 def beam_updates(request: Request) -> Iterator[SequenceUpdate]:
-    """All tokens of the best finished beams, once the search is done."""
+    """Once that the search has begun, and all tokens of the best finished beams when it is done."""
     search = search_of(request)
-    for index in range(search.params.n):
+    if not search.announced:
+        search.announced = True
+        begun = SequenceUpdate(request.request_id, 0, NO_TOKEN, None, None, None, request.num_cached_tokens)
+        begun.prompt_logprobs = request.prompt_logprobs
+        yield begun
+    for index in range(search.params.n if search.done else 0):
         if index < len(search.finished):
             yield from _updates_of(request, index, search.finished[index])
         else:  # so few tokens were allowed that there are fewer beams
-            yield SequenceUpdate(request.request_id, index, -1, None, "stop", None, request.num_cached_tokens)
+            yield SequenceUpdate(request.request_id, index, NO_TOKEN, None, "stop", None, request.num_cached_tokens)
 
 
 def _updates_of(request: Request, index: int, beam: FinishedBeam) -> Iterator[SequenceUpdate]:
@@ -105,7 +112,7 @@ class _Logprobs:
     def __init__(self, rows: BeamRows, search: BeamSearch, sampler: Sampler, chosen: list[Extension]) -> None:
         self._entries: dict[int, TokenLogprob] = {}
         top = search.params.logprobs
-        if top is None or not chosen:
+        if top is None or rows.logits is None or not chosen:
             return
         number = {id(beam): place for place, beam in enumerate(search.beams)}
         logits = rows.logits[[number[id(extension.parent)] for extension in chosen]]

@@ -19,10 +19,10 @@ from octavo.engine.engine_config import EngineConfig
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.prefix_cache import PrefixCache
 from octavo.engine.prompt_scores import keep_scores
-from octavo.engine.request import Request, Sequence
+from octavo.engine.request import Request, Sequence, new_sequences
 from octavo.engine.sampling_interface import NewState, SampledTokens, Sampler
 from octavo.engine.scheduler import Scheduler, StepPlan
-from octavo.engine.sequence_update import SequenceUpdate, TokenLogprob, token_logprob
+from octavo.engine.sequence_update import NO_TOKEN, SequenceUpdate, TokenLogprob, token_logprob
 from octavo.engine.stats import EngineStats
 from octavo.engine.step_builder import BuiltStep, PromptRows, StepBuilder
 
@@ -95,7 +95,6 @@ class Engine:
         params = request.params
         max_len = self._max_len(request)
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
         request.namespace = encode_fields(
             [
                 ("cache_namespace", self.config.cache_namespace),
@@ -104,17 +103,8 @@ class Engine:
             ]
         )
         request.prompt_logprobs = None if params.prompt_logprobs is None else [None]
-        request.sequences = [
-            Sequence(
-                request,
-                index,
-                self._new_state(params, request.prompt_token_ids, seed, index, self._eos),
-                stop_ids,
-                request.num_prompt_tokens + params.min_tokens,
-                max_len,
-            )
-            for index in range(1 if isinstance(params, BeamSearchParams) else params.n)
-        ]
+        number = 1 if isinstance(params, BeamSearchParams) else params.n
+        request.sequences = new_sequences(request, number, self._new_state, seed, self._eos, max_len)
         request.pending = list(request.sequences)
         if isinstance(params, BeamSearchParams):
             request.beam_search = BeamSearch(params, request.sequences[0], request.stop_search)
@@ -159,7 +149,7 @@ class Engine:
         The last token's KV is never computed, so a sequence of this length holds one token less.
         """
         params, num_prompt = request.params, request.num_prompt_tokens
-        n = params.beam_width if isinstance(params, BeamSearchParams) else params.n
+        n = params.num_sequences
         total, limit = self.pool.num_blocks, self.config.max_model_len
 
         def blocks(max_len: int) -> int:
@@ -298,8 +288,8 @@ class Engine:
             return  # it has failed in this step
         try:
             self._generated_tokens += advance_beams(rows, self.manager, self.sampler)
+            updates += beam_updates(request)
             if search_of(request).done:
-                updates += beam_updates(request)
                 self.scheduler.finish_all(request, "stop")
                 del self._requests[request.request_id]
         except Exception as error:
@@ -320,7 +310,7 @@ class Engine:
             SequenceUpdate(
                 request.request_id,
                 seq.index,
-                -1,
+                NO_TOKEN,
                 None,
                 "error",
                 None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.engine.block_table import UNCHANGED, BlockTable
 from octavo.engine.cache_key import CacheFields
 from octavo.engine.prefix_cache import PrefixNode
-from octavo.engine.sampling_interface import SamplingOptions
+from octavo.engine.sampling_interface import Constraint, NewState, SamplingOptions
 from octavo.engine.sequence_update import TokenLogprob
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class Request:
         "arrival",
         "beam_search",
         "cache_fields",
+        "constraint",
         "namespace",
         "num_cached_tokens",
         "num_preemptions",
@@ -127,6 +128,7 @@ class Request:
         cache_salt: str | bytes | None = None,
         cache_fields: CacheFields = (),
         stop_search: StopSearch | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = [int(token) for token in prompt_token_ids]
@@ -149,6 +151,8 @@ class Request:
         """Grows with the prefill where params.prompt_logprobs is set; its first entry is None"""
         self.stop_search = stop_search
         """Finds stop strings in beams; those of other sequences are found by the caller"""
+        self.constraint = constraint
+        """What limits the tokens of its sequences, each of which gets a fork"""
         self.beam_search: BeamSearch | None = None
         """Where its sequences are beams"""
 
@@ -176,3 +180,22 @@ class Request:
     def resumes_siblings(self) -> bool:
         """Whether sequences with output wait for the leader's prompt blocks."""
         return bool(self.pending) and self.pending[0].num_output_tokens > 0
+
+
+def new_sequences(
+    request: Request, number: int, new_state: NewState, seed: int, eos_token_ids: tuple[int, ...], max_len: int
+) -> list[Sequence]:
+    """The sequences of a request at their beginning. A constraint knows when an output may end, and then it does."""
+    params, constraint = request.params, request.constraint
+    stop_ids, min_len = frozenset(params.stop_token_ids), request.num_prompt_tokens
+    if constraint is None:
+        min_len += params.min_tokens
+    if constraint is not None or not params.ignore_eos:
+        stop_ids |= frozenset(eos_token_ids)
+    sequences = []
+    for index in range(number):
+        state = new_state(params, request.prompt_token_ids, seed, index, eos_token_ids)
+        if constraint is not None:
+            state.constrain(constraint.fork())
+        sequences.append(Sequence(request, index, state, stop_ids, min_len, max_len))
+    return sequences

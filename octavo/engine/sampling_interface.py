@@ -15,6 +15,8 @@ class SamplingOptions(Protocol):
     @property
     def n(self) -> int: ...
     @property
+    def num_sequences(self) -> int: ...
+    @property
     def seed(self) -> int | None: ...
     @property
     def max_tokens(self) -> int | None: ...
@@ -31,8 +33,8 @@ class SamplingOptions(Protocol):
 
 
 class NewState(Protocol):
-    """Makes the sampler's state of one sequence; it has append(token_id) and, for beams, fork(). It is kept as long
-    as its sequence."""
+    """Makes the sampler's state of one sequence; it has append(token_id), constrain(constraint) and, for beams, fork().
+    It is kept as long as its sequence."""
 
     def __call__(
         self,
@@ -42,6 +44,12 @@ class NewState(Protocol):
         sequence_index: int,
         eos_token_ids: tuple[int, ...],
     ) -> Any: ...
+
+
+class Constraint(Protocol):
+    """What limits the tokens of one sequence; the sampler's state asks it."""
+
+    def fork(self) -> Any: ...
 
 
 class TopLogprobs(Protocol):

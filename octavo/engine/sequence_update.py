@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+NO_TOKEN: Final = -1
 
 
 class TokenLogprob(NamedTuple):
@@ -27,13 +29,15 @@ class BeamScore(NamedTuple):
 
 @dataclass(slots=True)
 class SequenceUpdate:
-    """One new token of one sequence, or the end of a sequence without one. Beams come whole, when all is known."""
+    """One new token of one sequence, or the end of a sequence without one. Of a beam search the first update, without
+    a token, says that it has begun; the beams come whole, when all is known."""
 
     request_id: str
     index: int
     """Which sequence of the request, from 0"""
     token_id: int
-    """-1 where the sequence ended without a token: finish_reason "error", or fewer beams than were asked for"""
+    """-1 where there is none: a search has begun (finish_reason None), the sequence ended with "error", or there are
+    fewer beams than were asked for"""
     logprobs: TokenLogprob | None
     """Where the request asked for logprobs"""
     finish_reason: str | None
@@ -44,7 +48,7 @@ class SequenceUpdate:
     num_cached_tokens: int
     """Prompt tokens that came from the prefix cache"""
     prompt_logprobs: list[TokenLogprob | None] | None = None
-    """With a request's first token, where asked for: one entry per prompt token, the first one None"""
+    """With a request's first update, where asked for: one entry per prompt token, the first one None"""
     error: str | None = None
     """What went wrong, where finish_reason is "error\""""
     beam: BeamScore | None = None

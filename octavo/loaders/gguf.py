@@ -44,6 +44,7 @@ _KINDS: Final = {
     14: "Q6_K",
     30: "BF16",
 }
+KIND_NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
 # Known by name only, so that the error says what the file holds.
 _OTHER_KINDS: Final = {
     9: "Q8_1",

@@ -1,4 +1,4 @@
-"""GGUF tensor names -> canonical names, and the row order of rotated projections."""
+"""GGUF tensor names <-> canonical names, and the row order of rotated projections."""
 
 from __future__ import annotations
 
@@ -45,6 +45,23 @@ def canonical_name(name: str, family: str) -> str | None:
     else:
         return None
     return f"layers.{layer}.{target}.{suffix}"
+
+
+def gguf_name(name: str, family: str) -> str:
+    """The name in a GGUF file of the canonical `name`: the inverse of `canonical_name`.
+
+    Raises ValueError for a name that no recipe has.
+    """
+    module, _, suffix = name.rpartition(".")
+    whole = {target: part for part, target in _GLOBAL.items()}
+    if module in whole:
+        return f"{whole[module]}.{suffix}"
+    prefix, layer, target = (*module.split(".", 2), "", "")[:3]
+    parts = {target: part for part, target in _BLOCK.items()}
+    parts["pre_feedforward_layernorm" if family == "gemma3" else "post_attention_layernorm"] = "ffn_norm"
+    if prefix != "layers" or target not in parts:
+        raise ValueError(f"tensor {name!r} has no name in a GGUF file of the family {family}")
+    return f"blk.{layer}.{parts[target]}.{suffix}"
 
 
 def rotary_row_order(num_heads: int, head_dim: int) -> NDArray[np.int32]:

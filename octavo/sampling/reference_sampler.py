@@ -47,6 +47,29 @@ class ReferenceSampler:
         for index, row in enumerate(logits):
             report(row, int(token_ids[index]), arrays.top_ids.shape[1], index, arrays)
 
+    def continuations(
+        self,
+        logits: FloatArray,
+        states: list[SamplingState],
+        top_ids: npt.NDArray[np.int32],
+        top_logprobs: FloatArray,
+    ) -> None:
+        """The likeliest next tokens [L, top] of beams."""
+        top = top_ids.shape[1]
+        for index, (row, state) in enumerate(zip(logits, states, strict=True)):
+            # Where nothing is edited the logits rank, and logprobs that round to the same do not make ties.
+            ranked = clean(row)
+            values = log_softmax(ranked)
+            if state.changes_logits:
+                ranked = values = edited(values, state)
+            top_ids[index] = best = likeliest(ranked, top)
+            top_logprobs[index] = np.maximum(values[best], LOGPROB_FLOOR)
+
+
+def likeliest(values: FloatArray, top: int) -> IntArray:
+    """The places of the `top` largest values, descending, equal ones by place."""
+    return np.lexsort((np.arange(len(values)), -values))[:top]
+
 
 def clean(logits: FloatArray) -> FloatArray:
     """NaN -> -inf, +inf -> the largest float32."""
@@ -144,7 +167,7 @@ def report(row: FloatArray, token_id: int, top: int, index: int, arrays: Logprob
     logprobs = log_softmax(logits)
     arrays.logprobs[index] = LOGPROB_FLOOR if token_id == NO_TOKEN else logprobs[token_id]
     arrays.ranks[index] = 0 if token_id == NO_TOKEN else 1 + np.count_nonzero(logits > logits[token_id])
-    best = np.lexsort((np.arange(len(logits)), -logits))[:top]
+    best = likeliest(logits, top)
     arrays.top_ids[index, : len(best)] = best
     arrays.top_logprobs[index, : len(best)] = logprobs[best]
 

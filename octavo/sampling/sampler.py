@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.sampling.logprobs import LogprobArrays, SampledTokens, TopLogprobs
-from octavo.sampling.reference_sampler import ReferenceSampler, clean, edited, log_softmax
+from octavo.sampling.reference_sampler import ReferenceSampler
 from octavo.sampling.sampling_state import SamplingState
 
 FloatArray = npt.NDArray[np.float32]
@@ -26,6 +26,10 @@ class _Implementation(Protocol):
     ) -> None: ...
 
     def score(self, logits: FloatArray, token_ids: IdArray, arrays: LogprobArrays) -> None: ...
+
+    def continuations(
+        self, logits: FloatArray, states: list[SamplingState], top_ids: IdArray, top_logprobs: FloatArray
+    ) -> None: ...
 
 
 class Sampler:
@@ -101,14 +105,10 @@ class Sampler:
         again. Only logprobs above LOGPROB_FLOOR are those of possible tokens. The logits stay as they are.
         """
         self._check_shape(logits, len(states))
-        top = min(top, self.vocab_size)
-        arrays = LogprobArrays.empty(len(states), top)
-        self._implementation.score(logits, np.zeros(len(states), np.int32), arrays)
-        for index, state in enumerate(states):
-            if state.changes_logits:
-                values = edited(log_softmax(clean(logits[index])), state)
-                arrays.top_ids[index], arrays.top_logprobs[index] = _likeliest(values, top)
-        return arrays.top_ids, arrays.top_logprobs
+        shape = (len(states), min(top, self.vocab_size))
+        top_ids, top_logprobs = np.empty(shape, np.int32), np.empty(shape, np.float32)
+        self._implementation.continuations(logits, states, top_ids, top_logprobs)
+        return top_ids, top_logprobs
 
     def _check_shape(self, logits: FloatArray, num_rows: int) -> None:
         if logits.shape != (num_rows, self.vocab_size) or logits.dtype != np.float32:
@@ -150,14 +150,11 @@ class _NativeSampler:
             arrays.top_logprobs,
         )
 
-
-def _likeliest(values: FloatArray, top: int) -> tuple[IdArray, FloatArray]:
-    """The `top` largest values with their places, descending, equal ones by place; without sorting them all."""
-    least = np.partition(values, -top)[-top]
-    above = np.flatnonzero(values > least)
-    ids = np.concatenate((above, np.flatnonzero(values == least)[: top - len(above)]))
-    ids = ids[np.lexsort((ids, -values[ids]))]
-    return ids.astype(np.int32), values[ids]
+    def continuations(
+        self, logits: FloatArray, states: list[SamplingState], top_ids: IdArray, top_logprobs: FloatArray
+    ) -> None:
+        rows = [state.native_row(self._row_class) if state.changes_logits else None for state in states]
+        self._sampler.continuations(np.ascontiguousarray(logits), rows, top_ids, top_logprobs)
 
 
 def _load_native(required: bool) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,20 @@ import numpy.typing as npt
 from octavo.sampling_params import SamplingParams
 
 _MASK64 = 2**64 - 1
+
+
+class Constraint(Protocol):
+    """What decides which tokens one sequence may have next; see octavo.guidance."""
+
+    @property
+    def mask(self) -> npt.NDArray[np.uint32]:
+        """As SamplingState.allowed_mask; always the same array, which advance() changes."""
+
+    def advance(self, token_id: int) -> None:
+        """Takes over the next token. Raises ValueError where it cannot go on."""
+
+    def fork(self) -> Self:
+        """One of its own for a sequence that goes on from here."""
 
 
 class SamplingState:
@@ -23,6 +37,7 @@ class SamplingState:
     __slots__ = (
         "_allowed_mask",
         "_native",
+        "constraint",
         "counts",
         "end_ids",
         "output_len",
@@ -56,16 +71,26 @@ class SamplingState:
             self.counts = dict.fromkeys(prompt_token_ids, 0)
         elif params.presence_penalty or params.frequency_penalty:
             self.counts = {}
+        self.constraint: Constraint | None = None
+        """What decides allowed_mask from token to token; None where nothing does"""
         self._allowed_mask: npt.NDArray[np.uint32] | None = None
         self._native: Any = None  # the native sampler's copy of all this; made when first sampled
 
+    def constrain(self, constraint: Constraint) -> None:
+        """From now on `constraint`, which is this sequence's own, decides what is allowed, min_tokens included."""
+        self.constraint = constraint
+        self.end_ids = ()
+        self.allowed_mask = constraint.mask
+
     def append(self, token_id: int) -> None:
-        """Takes over the next token of the output."""
+        """Takes over the next token of the output. Raises ValueError where a constraint cannot go on."""
         self.output_len += 1
         if self.counts is not None:
             self.counts[token_id] = self.counts.get(token_id, 0) + 1
         if self._native is not None:
             self._native.append(token_id)
+        if self.constraint is not None:
+            self.constraint.advance(token_id)
 
     def fork(self) -> Self:
         """A state of its own for a sequence that goes on from here."""
@@ -74,6 +99,9 @@ class SamplingState:
         child.output_len, child.end_ids = self.output_len, self.end_ids
         child.counts = None if self.counts is None else self.counts.copy()
         child._allowed_mask, child._native = self._allowed_mask, None
+        child.constraint = None
+        if self.constraint is not None:
+            child.constrain(self.constraint.fork())
         return child
 
     @property
@@ -113,9 +141,9 @@ class SamplingState:
         bias = params.logit_bias or {}
         row = row_class.make(
             inverse_temperature=inverse_temperature(params),
-            top_p=params.top_p,
-            top_k=max(params.top_k, 0),
-            min_p=params.min_p,
+            top_p=1.0 if params.is_greedy else params.top_p,
+            top_k=0 if params.is_greedy else max(params.top_k, 0),
+            min_p=0.0 if params.is_greedy else params.min_p,
             repetition_penalty=params.repetition_penalty,
             frequency_penalty=params.frequency_penalty,
             presence_penalty=params.presence_penalty,

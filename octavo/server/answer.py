@@ -9,13 +9,14 @@ from typing import Any, Protocol
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from octavo.outputs import RequestOutput
+from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.admission import Ticket
 from octavo.server.context import ServerContext
 from octavo.server.errors import ApiError, as_api_error
 from octavo.server.job import Job
 from octavo.server.lifeline import ClientGone, ClientTooSlow, Lifeline
 from octavo.server.request_log import note, note_failure
+from octavo.server.structured import in_words_of
 
 DONE = b"data: [DONE]\n\n"
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -60,7 +61,7 @@ class Answer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         job, context = self._job, self._context
         try:
-            ticket = context.admission.admit(job.params.n, job.prompt_tokens)
+            ticket = context.admission.admit(job.params.num_sequences, job.prompt_tokens)
             try:
                 async with Lifeline(receive, job.seconds, context.lifelines) as lifeline:
                     await self._run(ticket, lifeline, send)
@@ -69,6 +70,8 @@ class Answer(Response):
         except (ClientGone, ClientTooSlow) as error:
             note(scope, outcome="client gone" if isinstance(error, ClientGone) else "client too slow")
         except Exception as error:
+            if isinstance(error, ValueError):  # the grammar was not good, or the prompt can never fit
+                error = ValueError(in_words_of(job.form_asked_by, str(error)))
             await self._fail(as_api_error(error, self._started), scope, receive, send)
         finally:
             self._note(scope)
@@ -139,8 +142,15 @@ class Answer(Response):
             note(scope, prompts=[prompt.text or prompt.token_ids for prompt in self._job.prompts])
 
 
+def ending_json(completion: CompletionOutput) -> dict[str, Any]:
+    """Fields of a choice: how it ended, and a beam's score."""
+    score = {} if completion.score is None else {"score": completion.score}
+    return {"finish_reason": completion.finish_reason, "stop_reason": completion.stop_reason, **score}
+
+
 def usage_json(outputs: list[RequestOutput], count_output: bool = True) -> dict[str, Any]:
-    """The field usage. A prompt counts once, whatever n is."""
+    """The field usage. A prompt counts once, whatever n is; all answers that were generated count, of beams those
+    that are given."""
     prompt = sum(len(output.prompt_token_ids) for output in outputs)
     completion = sum(output.metrics.num_output_tokens for output in outputs) if count_output else 0
     return {

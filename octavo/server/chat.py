@@ -10,14 +10,16 @@ from starlette.responses import Response
 
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.prompts import TokenizedPrompt, text_size
-from octavo.server.answer import Answer, usage_json
+from octavo.server.answer import Answer, ending_json, usage_json
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
-from octavo.server.fields import CHAT_UNSUPPORTED, ChatFields, make_sampling_params, parse_fields, stream_usage
+from octavo.server.fields import CHAT_UNSUPPORTED, ChatFields, parse_fields, stream_usage
 from octavo.server.generation import deadline_seconds, ignored_header
 from octavo.server.job import Job
 from octavo.server.logprobs import TokenSpelling, chat_logprobs, prompt_logprobs_json
 from octavo.server.messages import read_messages
+from octavo.server.params import make_params
+from octavo.server.structured import read_structured
 
 
 async def chat(request: Request, context: ServerContext) -> Response:
@@ -30,7 +32,8 @@ async def chat(request: Request, context: ServerContext) -> Response:
     messages = read_messages(fields.messages, ignored)
     if fields.stream and fields.prompt_logprobs is not None:
         raise bad_request("prompt_logprobs: may not be given with stream=true")
-    params = make_sampling_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields))
+    wanted, asked_by = read_structured(fields, ignored)
+    params = make_params(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields), structured_outputs=wanted)
     params.check_vocab(context.llm.loaded.vocab_size)
 
     def read() -> TokenizedPrompt:
@@ -40,7 +43,7 @@ async def chat(request: Request, context: ServerContext) -> Response:
     if fields.cache_salt == "":
         raise bad_request("cache_salt: must not be empty")
     prompt = await context.tokenize(request, read, text_size(messages))
-    job = Job([prompt], params, deadline_seconds(request, fields, context))
+    job = Job([prompt], params, deadline_seconds(request, fields, context), asked_by)
     return Answer(context, job, ChatFormat(context, job, fields, usage), fields.stream, ignored_header(ignored))
 
 
@@ -102,8 +105,7 @@ class ChatFormat:
                 "index": completion.index,
                 "message": {"role": "assistant", "content": completion.text, "refusal": None},
                 "logprobs": self._new_logprobs(completion),
-                "finish_reason": completion.finish_reason,
-                "stop_reason": completion.stop_reason,
+                **ending_json(completion),
             }
             for completion in output.outputs
         ]
@@ -130,6 +132,6 @@ class ChatFormat:
     ) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
         if completion is not None and completion.finished:
-            choice["finish_reason"], choice["stop_reason"] = completion.finish_reason, completion.stop_reason
+            choice |= ending_json(completion)
         more = {"usage": None} if self._usage else {}
         return {**self._base, "object": "chat.completion.chunk", "choices": [choice], **more}

@@ -11,13 +11,12 @@ from starlette.responses import Response
 
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.prompts import TokenizedPrompt
-from octavo.server.answer import Answer, usage_json
+from octavo.server.answer import Answer, ending_json, usage_json
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
 from octavo.server.fields import (
     COMPLETION_UNSUPPORTED,
     CompletionFields,
-    make_sampling_params,
     parse_fields,
     stream_usage,
 )
@@ -30,6 +29,8 @@ from octavo.server.logprobs import (
     prompt_logprobs_json,
     prompt_text_and_offsets,
 )
+from octavo.server.params import make_params
+from octavo.server.structured import read_structured
 
 
 async def complete(request: Request, context: ServerContext) -> Response:
@@ -47,11 +48,13 @@ async def complete(request: Request, context: ServerContext) -> Response:
         count for count in (fields.prompt_logprobs, fields.logprobs if fields.echo else None) if count is not None
     ]
     # The engine always makes a token. With max_tokens=0 the prompt's logits are wanted, and that token is dropped.
-    params = make_sampling_params(
+    form_wanted, asked_by = read_structured(fields, ignored)
+    params = make_params(
         fields,
         max_tokens=fields.max_tokens or 1,
         logprobs=fields.logprobs,
         prompt_logprobs=max(scored) if scored else None,
+        structured_outputs=form_wanted,
     )
     params.check_vocab(context.llm.loaded.vocab_size)
     wanted = split_prompt_field(fields.prompt, context.options.max_prompts)
@@ -61,7 +64,7 @@ async def complete(request: Request, context: ServerContext) -> Response:
         return [context.reader.read({name: prompt, **salt}) for name, prompt in wanted]
 
     prompts = await context.tokenize(request, read, sum(len(prompt) for _, prompt in wanted))
-    job = Job(prompts, params, deadline_seconds(request, fields, context))
+    job = Job(prompts, params, deadline_seconds(request, fields, context), asked_by)
     form = CompletionFormat(context, job, fields, usage)
     return Answer(context, job, form, fields.stream, ignored_header(ignored))
 
@@ -162,8 +165,7 @@ class CompletionFormat:
             "index": index,
             "text": text,
             "logprobs": logprobs.as_dict() if logprobs is not None and logprobs.tokens else None,
-            "finish_reason": completion.finish_reason,
-            "stop_reason": completion.stop_reason,
+            **ending_json(completion),
         }
 
     def _begin(self, index: int, place: int, output: RequestOutput, logprobs: CompletionLogprobs | None) -> str:
@@ -175,6 +177,8 @@ class CompletionFormat:
             text, offsets = prompt_text_and_offsets(prompt.text, prompt.token_ids, self._tokenizer, skip)
             if logprobs is not None and output.prompt_logprobs is not None:
                 logprobs.add(prompt.token_ids, output.prompt_logprobs, offsets, self._spelling)
+        verbatim = self._job.params.structured_outputs is not None
+        tokenizer = self._tokenizer.verbatim if verbatim else self._tokenizer
         before = self._job.prompts[place].token_ids
-        self._offsets[index] = TokenOffsets(self._tokenizer, skip, len(text), before)
+        self._offsets[index] = TokenOffsets(tokenizer, skip, len(text), before)
         return text

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from octavo.request_driver import EngineError
 
+MAX_SHOWN = 80
 _FIELD = re.compile(r"[a-z_]+(\[\d+\])*(\.[a-z_]+(\[\d+\])*)*")
 _TYPES = {
     401: "authentication_error",
@@ -69,3 +70,12 @@ def as_api_error(error: Exception, started: bool) -> ApiError:
     if isinstance(error, EngineError) and "closed" in str(error):
         return ApiError(503, "the server is shutting down", code="shutting_down")
     return ApiError(500, f"the request failed: {error}", code="internal_error")
+
+
+def short(value: object) -> str:
+    """A value as a message shows it."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = "a very long integer"
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from octavo.parameter_checks import MAX_INT32, MAX_LOGIT_BIAS_ENTRIES, MAX_PENALTY, MAX_REPETITION_PENALTY
-from octavo.sampling_params import MAX_N, MAX_TEMPERATURE, SamplingParams
-from octavo.server.errors import bad_request, unsupported
-
-MAX_SHOWN = 80
+from octavo.sampling_params import MAX_N, MAX_TEMPERATURE
+from octavo.server.errors import bad_request, short, unsupported
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _TEXT = {"type": "string", "minLength": 1}
@@ -49,6 +47,7 @@ MessagesField = Annotated[
     ),
 ]
 ObjectField = Annotated[Any, WithJsonSchema({"type": "object"})]
+SchemaField = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, _TEXT]})]
 
 
 def _check_entries(value: Any) -> Any:
@@ -82,6 +81,14 @@ class GenerationFields(Fields):
     """Sampling and delivery: OpenAI's names, and vLLM's for the rest."""
 
     n: int = _limits(1, 1, MAX_N)
+    best_of: int | None = Field(
+        None, description="Answers to generate, or beams to search, of which the n best are given; n in a stream"
+    )
+    use_beam_search: bool = Field(False, description="Search the likeliest answers instead of sampling")
+    length_penalty: float = Field(1.0, description="With use_beam_search: score = logprob / length ** length_penalty")
+    early_stopping: bool | Literal["never"] = Field(
+        False, description="With use_beam_search: end with the first finished beams"
+    )
     temperature: float = _limits(1.0, 0, MAX_TEMPERATURE)
     top_p: float = _limits(1.0, 0, 1, above=True)
     top_k: int = _limits(0, -1, MAX_INT32)
@@ -104,6 +111,15 @@ class GenerationFields(Fields):
         None, description="Seconds until the request is given up; or header X-Request-Timeout"
     )
     cache_salt: str | None = Field(None, description="Requests with different salts share no cached blocks")
+    response_format: ObjectField = Field(None, description="text, json_object, or json_schema with a schema")
+    structured_outputs: ObjectField = Field(
+        None, description="One of json, regex, choice, grammar and json_object; guided_* are older names for the same"
+    )
+    guided_json: SchemaField = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_json_object: bool | None = None
 
 
 class CompletionFields(GenerationFields):
@@ -146,28 +162,16 @@ class DetokenizeFields(Fields):
 
 Anyfields = TypeVar("Anyfields", bound=Fields)
 
-SAMPLING_NAMES = frozenset(SamplingParams.__dataclass_fields__) - {"logprobs", "max_tokens"}
-
 # Known fields that change answers and that this server does not do, with the values that ask for nothing.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "use_beam_search": (False,),
-    "length_penalty": (1, 1.0),
-    "early_stopping": (False,),
     "suffix": ("",),
     "tools": ([],),
     "tool_choice": ("none",),
     "parallel_tool_calls": (),
     "functions": ([],),
     "function_call": ("none",),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json_object": (False,),
-    "guided_decoding_backend": (),
+    "guided_decoding_backend": ("auto", "guidance", "llguidance"),
     "guided_whitespace_pattern": (),
-    "structured_outputs": (),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
@@ -187,7 +191,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "return_token_ids": (False,),
     "priority": (0,),
     "prompt_embeds": (),
-    "best_of": (),
 }
 COMPLETION_UNSUPPORTED = UNSUPPORTED | {"add_special_tokens": (True,)}
 CHAT_UNSUPPORTED = UNSUPPORTED | {"echo": (False,), "add_special_tokens": (False,)}
@@ -199,7 +202,7 @@ def parse_fields(
     """The fields of a body, and the names of those that are unknown and ignored. null is as if left out."""
     given = {name: value for name, value in body.items() if value is not None}
     for name, harmless in known.items():
-        if name in given and given[name] not in harmless and not _is_number_of_answers(name, given):
+        if name in given and given[name] not in harmless:
             raise unsupported(name)
     try:
         fields = kind.model_validate(given)
@@ -207,12 +210,6 @@ def parse_fields(
         first = error.errors(include_url=False)[0]
         raise _field_error(first["loc"], first["msg"], first["type"], first["input"]) from None
     return fields, [name for name in fields.model_extra or {} if name not in known]
-
-
-def make_sampling_params(fields: GenerationFields, **more: Any) -> SamplingParams:
-    """The sampling fields that were given, as SamplingParams; ValueError names field, value and limit."""
-    given = SAMPLING_NAMES & fields.model_fields_set
-    return SamplingParams.from_dict({name: getattr(fields, name) for name in given} | more)
 
 
 def stream_usage(fields: GenerationFields, ignored: list[str]) -> bool:
@@ -223,31 +220,18 @@ def stream_usage(fields: GenerationFields, ignored: list[str]) -> bool:
     if not fields.stream:
         raise bad_request("stream_options: may only be given with stream=true")
     if not isinstance(options, dict):
-        raise bad_request(f"stream_options: is {_short(options)}, must be an object")
+        raise bad_request(f"stream_options: is {short(options)}, must be an object")
     if options.get("continuous_usage_stats") not in (None, False):
         raise unsupported("stream_options.continuous_usage_stats")
     usage = options.get("include_usage")
     if usage is not None and not isinstance(usage, bool):
-        raise bad_request(f"stream_options.include_usage: is {_short(usage)}, must be true or false")
+        raise bad_request(f"stream_options.include_usage: is {short(usage)}, must be true or false")
     ignored += [f"stream_options.{name}" for name in options if name not in ("include_usage", "continuous_usage_stats")]
     return bool(usage)
-
-
-def _is_number_of_answers(name: str, given: Mapping[str, Any]) -> bool:
-    """best_of=n asks for nothing beyond n."""
-    return name == "best_of" and type(given[name]) is int and given[name] == given.get("n", 1)
 
 
 def _field_error(loc: tuple[int | str, ...], message: str, kind: str, value: object) -> Exception:
     name = str(loc[0]) + "".join(f"[{part}]" for part in loc[1:] if isinstance(part, int))
     if kind == "missing":
         return bad_request(f"{name}: is required", name)
-    return bad_request(f"{name}: is {_short(value)}. {message}", name)
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        text = "a very long integer"
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+    return bad_request(f"{name}: is {short(value)}. {message}", name)

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 
 from octavo.async_llm import AsyncLLM
+from octavo.beam_search_params import BeamSearchParams
 from octavo.outputs import RequestOutput
 from octavo.prompts import TokenizedPrompt
-from octavo.sampling_params import SamplingParams
+from octavo.server.params import Params
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,11 @@ class Job:
     """Prompts, read and checked."""
 
     prompts: list[TokenizedPrompt]
-    params: SamplingParams
+    params: Params
     seconds: float
     """Its deadline"""
+    form_asked_by: str = ""
+    """The field that asked for params.structured_outputs"""
     id: str = field(default_factory=lambda: secrets.token_hex(12))
 
     @property
@@ -35,6 +38,8 @@ class Job:
         prompt = self.prompts[place]
         inner = {"prompt_token_ids": prompt.token_ids}
         request = inner if prompt.cache_salt is None else {**inner, "cache_salt": prompt.cache_salt}
+        if isinstance(self.params, BeamSearchParams):
+            return llm.beam_search(request, self.params, f"{self.id}-{place}")
         return llm.generate(request, self.params, f"{self.id}-{place}")
 
     async def _outputs_of_one(self, llm: AsyncLLM) -> AsyncGenerator[tuple[int, RequestOutput], None]:

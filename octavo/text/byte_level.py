@@ -35,6 +35,12 @@ def letters_to_bytes(token: str) -> bytes:
         )
 
 
+def make_pre_tokenizer(pre: PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    """What cuts text into words and writes their bytes as letters."""
+    splits = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in pre.patterns]
+    return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
 class ByteLevelEncoder:
     """Encodes plain text (no added tokens in it) with a byte-level BPE vocabulary.
 
@@ -50,9 +56,7 @@ class ByteLevelEncoder:
         wrong = next((merge for merge in merges if " " not in merge), None)
         if wrong is not None:
             raise ValueError(f"tokenizer.ggml.merges has {wrong!r}; a merge is two tokens and a space")
-        splits = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in pre.patterns]
-        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        self._pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
+        self._pre_tokenizer = make_pre_tokenizer(pre)
         self._memory = WordMemory(self._encode_word)
 
     def encode_fragments(self, fragments: Sequence[str | int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ class Tokenizer:
         self._chat_templates = dict(chat_templates or {})
         self._compiled: dict[str, ChatTemplate] = {}
         self._control = SpellingFinder(codec.control_tokens)
+        self._strips = codec.strips_leading_space
         self._has_bytes = codec.token_bytes(0) is not None
         self._tables = {
             skip: TokenBytes(codec.token_bytes, codec.control_ids if skip else frozenset()) for skip in (True, False)
@@ -68,9 +70,24 @@ class Tokenizer:
         return self._codec.vocab_size
 
     @property
+    def control_ids(self) -> frozenset[int]:
+        """The ids that are commands to the model, not text."""
+        return self._codec.control_ids
+
+    @property
     def chat_template(self) -> str | None:
         """The source of the default chat template, if the model has one."""
         return self._chat_templates.get("default")
+
+    @property
+    def verbatim(self) -> Tokenizer:
+        """The same tokenizer, which decodes to all bytes of the tokens, also a space at the beginning that this one
+        takes for SentencePiece's dummy prefix."""
+        if not self._strips:
+            return self
+        other = copy.copy(self)
+        other._strips = False
+        return other
 
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         """Ids of `text`.
@@ -94,23 +111,32 @@ class Tokenizer:
         if not self._has_bytes:
             return self._codec.decode_text(token_ids, skip_special_tokens)
         table = self._tables[skip_special_tokens]
-        return decode_bytes(table, token_ids, self._strips(table, after))
+        return decode_bytes(table, token_ids, self._strips_after(table, after))
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """What one id adds to the text, control tokens spelled out; None where the decoder has no rule per
         token."""
         return self._codec.token_bytes(token_id)
 
+    @property
+    def chat_templates(self) -> Mapping[str, str]:
+        """Sources by name, "default" and others."""
+        return dict(self._chat_templates)
+
+    def special_token_id(self, name: str) -> int | None:
+        """The id of the token that the model's files name so ("eos_token", "pad_token", ...), if there is one."""
+        return self._codec.control_tokens.get(self._special_tokens.get(name, ""))
+
     def detokenizer(self, skip_special_tokens: bool = True, after: Sequence[int] = ()) -> IncrementalDetokenizer:
         """A new detokenizer for one stream of ids, which continues the text of others."""
         if self._has_bytes:
             table = self._tables[skip_special_tokens]
-            return ByteDetokenizer(table, self._strips(table, after))
+            return ByteDetokenizer(table, self._strips_after(table, after))
         return PrefixDetokenizer(functools.partial(self._codec.decode_text, skip_special_tokens=skip_special_tokens))
 
-    def _strips(self, table: TokenBytes, after: Sequence[int]) -> bool:
+    def _strips_after(self, table: TokenBytes, after: Sequence[int]) -> bool:
         """A space is dropped where a text begins, not where it is continued."""
-        return self._codec.strips_leading_space and not any(table[token_id] for token_id in after)
+        return self._strips and not any(table[token_id] for token_id in after)
 
     def apply_chat_template(
         self,

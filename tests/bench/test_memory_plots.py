@@ -20,6 +20,13 @@ def test_bars_are_as_long_as_their_shares() -> None:
     assert next(each.text for each in root if each.text and each.text.strip()) == "a < b"
 
 
+def test_the_engine_part_has_plots(tmp_path: Path) -> None:
+    row = {"policy": "paged", "tokens_share": 0.95, "output_tokens_per_s": 100.0, "mean_batch": 30.5}
+    written = write_plots({"engine": [row, row | {"policy": "contiguous-max", "tokens_share": 0.2}]}, tmp_path)
+    assert {path.name for path in written} == {"engine-memory.svg", "engine-speed.svg"}
+    assert "contiguous-max" in (tmp_path / "engine-memory.svg").read_text()
+
+
 def test_lines_have_a_point_a_name() -> None:
     root = ElementTree.fromstring(lines("t", ["1", "2", "4"], {"one": [1.0, 0.5, 0.0]}, "axis"))
     heights = [float(each.attrib["cy"]) for each in root if each.tag.endswith("circle")]

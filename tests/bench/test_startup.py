@@ -35,7 +35,7 @@ def test_silent_process_is_an_error() -> None:
 def test_options_reach_the_processes() -> None:
     options = EngineOptions(model="m", threads=2, enable_prefix_caching=False, kv_cache_memory="1MiB")
     arguments = engine_arguments(options)
-    assert arguments[-1] == "--no-prefix-caching"
+    assert "--no-prefix-caching" in arguments
     assert arguments[arguments.index("--threads") + 1] == "2"
     assert arguments[arguments.index("--kv-cache-memory") + 1] == "1MiB"
     assert "--instruction-set" not in arguments

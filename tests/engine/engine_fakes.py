@@ -126,6 +126,10 @@ class Params:
     logprobs: int | None = 0
     prompt_logprobs: int | None = None
 
+    @property
+    def num_sequences(self):
+        return self.n
+
 
 @dataclass
 class FakeState:

@@ -76,7 +76,11 @@ class Scored:
     def collect(self, updates):
         for update in updates:
             assert update.finish_reason != "error", update.error
-            beams = self.beams.setdefault(update.request_id, {})
+            if update.token_id < 0 and update.finish_reason is None:
+                assert update.request_id not in self.beams  # a search begins once
+                self.beams[update.request_id] = {}
+                continue
+            beams = self.beams[update.request_id]
             beams.setdefault(update.index, []).append(update.token_id)
             if update.beam is not None:
                 beams[update.index] = (beams[update.index], round(update.beam.score, 5))
@@ -231,6 +235,7 @@ def test_logprobs_are_the_models_own_along_each_beam():
     engine.add_request(beam_request("a", prompt(0, 9), width=3, logprobs=1, stop_token_ids=()))
     while engine.has_unfinished:
         updates += engine.step()
+    del updates[0]  # the search has begun
     for index in range(3):
         output = [update.token_id for update in updates if update.index == index]
         assert len(output) == 12
@@ -239,6 +244,25 @@ def test_logprobs_are_the_models_own_along_each_beam():
             assert update.logprobs.logprob == pytest.approx(row[output[place]])
             assert update.logprobs.rank == 1 + int((row > row[output[place]]).sum())
             assert update.logprobs.top_ids == [int(row.argmax())]
+
+
+def scores_of(engine, one):
+    """A request's prompt logprobs, and the prompt tokens that were cached: both come with its first update."""
+    engine.add_request(one)
+    first, *_ = [update for _ in range(30) if engine.has_unfinished for update in engine.step()]
+    check_invariants(engine)
+    return first.prompt_logprobs, first.num_cached_tokens
+
+
+@pytest.mark.parametrize("top", [0, 2])
+def test_prompts_of_beams_are_scored_like_those_of_samples(top):
+    tokens = prompt(0, 30)
+    sampled = scores_of(make_engine(), request("s", tokens, max_tokens=1, prompt_logprobs=top))
+    engine = make_engine()
+    cold = scores_of(engine, beam_request("a", tokens, prompt_logprobs=top))
+    warm = scores_of(engine, beam_request("b", tokens, prompt_logprobs=top))
+    assert cold == sampled and len(cold[0]) == 30 and cold[0][0] is None
+    assert warm[0] == cold[0] and (warm[1] > 0) == (top == 0)
 
 
 def test_a_width_beyond_the_engines_limits_is_refused():
@@ -263,7 +287,8 @@ class NoTokens(FakeSampler):
 def test_a_search_with_no_token_left_fails_alone():
     engine = make_engine(sampler=NoTokens())
     engine.add_request(beam_request("a", prompt(0, 4)))
-    assert engine.step() == [] and len(engine.scheduler.running[0].active) == 3
+    (begun,) = engine.step()
+    assert begun.token_id == -1 and begun.finish_reason is None and len(engine.scheduler.running[0].active) == 3
     check_invariants(engine)
     updates = engine.step()
     assert [update.finish_reason for update in updates] == ["error"] * 3 and "no token" in updates[0].error

@@ -38,7 +38,7 @@ def test_a_block_holds_k_and_v_of_every_place(dtype: str, head_dim: int, expecte
     "change,message",
     [
         ({"block_size": 12}, "block_size is 12"),
-        ({"block_size": 264}, "block_size is 264"),
+        ({"block_size": 65544}, "block_size is 65544"),
         ({"head_dim": 513}, "head_dim is 513"),
         ({"num_blocks": 0}, "num_blocks is 0"),
         ({"dtype": "int8"}, "dtype is 'int8'"),

@@ -49,6 +49,7 @@ def test_roles_and_parts(small: Running) -> None:
                 {"role": "tool", "content": "2", "tool_call_id": "1"},
             ],
             "max_completion_tokens": 3,
+            "ignore_eos": True,
         },
     )
     assert answer.json()["usage"]["completion_tokens"] == 3

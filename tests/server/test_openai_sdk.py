@@ -58,6 +58,15 @@ def test_streams(client: openai.OpenAI, model: str) -> None:
     assert completion[-1].choices[0].finish_reason == "length"
 
 
+def test_beam_search(client: openai.OpenAI, model: str) -> None:
+    answer = client.completions.create(
+        model=model, prompt="ab", n=2, best_of=4, max_tokens=5, temperature=0,
+        extra_body={"use_beam_search": True, "length_penalty": 0.8},
+    )  # fmt: skip
+    scores = [(choice.model_extra or {})["score"] for choice in answer.choices]
+    assert len(scores) == 2 and scores == sorted(scores, reverse=True)
+
+
 def test_completions(client: openai.OpenAI, model: str) -> None:
     answer = client.completions.create(
         model=model, prompt=["ab", "cd"], n=2, seed=3, max_tokens=4, logprobs=2, extra_body={"ignore_eos": True}

@@ -13,28 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.running_server import Running, until
+from support.running_server import Running, send_request, until
 
 LONG: dict[str, Any] = {"prompt": "long", "max_tokens": 3000, "ignore_eos": True}
 
 
 def engine_of(server: Running) -> Any:
     return server.llm.loaded.engine
-
-
-def send_request(server: Running, body: dict[str, Any]) -> socket.socket:
-    """A raw connection with a completion request on its way."""
-    data = json.dumps(body).encode()
-    lines = (
-        "POST /v1/completions HTTP/1.1",
-        "Host: x",
-        "Content-Type: application/json",
-        f"Content-Length: {len(data)}",
-    )
-    head = "\r\n".join((*lines, "", ""))
-    connection = socket.create_connection(("127.0.0.1", server.port))
-    connection.sendall(head.encode() + data)
-    return connection
 
 
 def test_more_than_the_queue_holds_is_refused_at_once(fake: Callable[..., Running]) -> None:

@@ -70,6 +70,21 @@ def read_events(response: httpx2.Response) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 
 
+def send_request(server: Running, body: dict[str, Any]) -> socket.socket:
+    """A raw connection with a completion request on its way."""
+    data = json.dumps(body).encode()
+    lines = (
+        "POST /v1/completions HTTP/1.1",
+        "Host: x",
+        "Content-Type: application/json",
+        f"Content-Length: {len(data)}",
+    )
+    head = "\r\n".join((*lines, "", ""))
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    connection.sendall(head.encode() + data)
+    return connection
+
+
 def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

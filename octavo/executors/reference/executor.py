@@ -6,7 +6,7 @@ row otherwise when there are other rows beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from octavo.program.operations import (
 )
 
 Float32Array = npt.NDArray[np.float32]
+ObserveLinear = Callable[[Linear, Float32Array], None]
 
 
 class WeightTensor(Protocol):
@@ -88,12 +89,15 @@ class ReferenceExecutor:
         """See Executor."""
         self._kv().release(first, count)
 
+    observe_linear: ObserveLinear | None = None
+    """Told every linear, and its input [T, in], before it runs; for measurements"""
+
     def execute(self, step: Step) -> Float32Array:
         """See Executor. Raises ValueError where the step needs a block that its tables do not map."""
         memory = self._kv()
         memory.copy(step.copies)
         buffers = [np.empty((step.num_tokens, width), np.float32) for width in self._program.buffer_widths]
-        run = _Run(step, memory, buffers, self._matrices, self._program.kv_layers)
+        run = _Run(step, memory, buffers, self._matrices, self._program.kv_layers, self.observe_linear)
         for operation in self._program.operations[:-1]:
             run.execute(operation)
         return run.logits(self._program.operations[-1])
@@ -148,6 +152,7 @@ class _Run:
     buffers: list[Float32Array]
     matrices: dict[Names, Float32Array]
     kv_layers: tuple[KVLayer, ...]
+    observe_linear: ObserveLinear | None
 
     def view(self, value: Value) -> Float32Array:
         """The value's rows and columns, to read or to write."""
@@ -168,6 +173,8 @@ class _Run:
             case RmsNorm():
                 view(op.out)[:] = ops.rms_norm(view(op.x), self.matrices[op.weight,], op.eps, op.heads)
             case Linear():
+                if self.observe_linear is not None:
+                    self.observe_linear(op, view(op.x))
                 product = ops.linear(view(op.x), self.matrices[op.weights], self.matrices.get(op.biases))
                 view(op.out)[:] = view(op.out) + product if op.accumulate else product
             case ApplyRope():

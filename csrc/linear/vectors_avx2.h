@@ -1,0 +1,55 @@
+// What the AVX2 kernels of the integer formats share. Included by files compiled for AVX2 only.
+#pragma once
+
+#include <immintrin.h>
+
+#include "linear/kernels.h"
+
+namespace octavo {
+
+inline __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+inline void store(void* to, __m256i value) { _mm256_storeu_si256(static_cast<__m256i*>(to), value); }
+
+// Keeps compilers from turning sums into trees, or starting many products at once, which 16 registers do not hold.
+inline void keep_order([[maybe_unused]] __m256i& a, [[maybe_unused]] __m256i& b) {
+#if defined(__GNUC__)
+  asm volatile("" : "+x"(a), "+x"(b));
+#endif
+}
+
+// Asks for what lies 6 KB behind a group: panels follow each other, and what comes from memory takes that long.
+template <class F>
+void prefetch_group(const uint8_t* panel, int64_t group) {
+  constexpr int kBytes = F::kCodeBytes + F::kScaleBytes, kAhead = 6144;
+  const char* const from = reinterpret_cast<const char*>(panel + group * kBytes + kAhead);
+  for (int at = 0; at < kBytes; at += 64) _mm_prefetch(from + at, _MM_HINT_T0);
+}
+
+struct Sums8 {
+  __m256d low, high;  // of columns 0-3 and 4-7, exact integers
+};
+
+// Scales the sums of columns [column, column + 8) of a row and writes those that exist. row_scales: their D.
+inline void write_sums8(const LinearCall& call, const Sums8& sums, const float* row_scales, int64_t row, int64_t column) {
+  const __m256d s = _mm256_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
+  const __m256d low = _mm256_mul_pd(sums.low, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales))));
+  const __m256d high = _mm256_mul_pd(sums.high, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales + 4))));
+  __m256 values = _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+  const float* const bias = call.weight->bias();
+  float* const out = call.out + row * call.ldo + column;
+  const int64_t count = call.weight->n() - column;
+  if (count >= 8) {
+    if (bias) values = _mm256_add_ps(values, _mm256_loadu_ps(bias + column));
+    if (call.accumulate) values = _mm256_add_ps(_mm256_loadu_ps(out), values);
+    _mm256_storeu_ps(out, values);
+    return;
+  }
+  alignas(32) float each[8];
+  _mm256_store_ps(each, values);
+  for (int64_t c = 0; c < count; ++c) {
+    const float value = bias ? each[c] + bias[column + c] : each[c];
+    out[c] = call.accumulate ? out[c] + value : value;
+  }
+}
+
+}  // namespace octavo

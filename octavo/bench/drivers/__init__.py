@@ -1,0 +1,1 @@
+"""Programs for other interpreters, which run them by their paths: nothing else may lie beside them."""
