@@ -80,9 +80,9 @@ def _calls(form: ToolFormat, functions: Sequence[Function], control: Mapping[str
     ]
     for place, function in enumerate(functions):
         head = _literal(f"{form.before}{function.name}{form.middle}", form, control)
-        schema = {**function.arguments_schema(), "x-guidance": _SPACING}
+        schema = json.dumps({**function.arguments_schema(), "x-guidance": _SPACING}, ensure_ascii=False)
         after = _literal(form.after, form, control)
-        lines.append(f"{_RULE}{place}: {head} %json {json.dumps(schema)} {after}".rstrip())
+        lines.append(f"{_RULE}{place}: {head} %json {schema} {after}".rstrip())
     return lines
 
 
