@@ -204,7 +204,7 @@ def deep(levels: int) -> dict[str, Any]:
         ({"tools": [tool(name="f", parameters=[])]}, "tools[0].function.parameters"),
         ({"tools": [tool(name="f", parameters={"type": "array"})]}, "tools[0].function.parameters.type"),
         ({"tools": [tool(name="f", parameters={"x-guidance": {}})]}, "tools[0].function.parameters"),
-        ({"tools": [tool(name="f", parameters=deep(70))]}, "body"),
+        ({"tools": [tool(name="f", parameters=deep(40))]}, "tools[0].function.parameters"),
         ({"tools": [tool(name="f", parameters={"propertees": {}})]}, "tools[0].function.parameters"),
         (
             {"tools": [ADD, tool(name="f", parameters={"properties": {"x": {"type": "text"}}})]},
