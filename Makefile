@@ -10,7 +10,8 @@ PYTHON ?= python3
 MODEL ?= smollm2
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Without byte code: Python writes what is imported, and the rest would be 40 MB.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # However CMake builds: on all cores that this process may use.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)

@@ -60,10 +60,10 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        addresses = [listener.getsockname()[:2] for server in self.servers for listener in server.sockets]
-        log("listening", addresses=[f"{address[0]}:{address[1]}" for address in addresses])
         style = self._context.reader.tool_style
         log("tools", format=style.format.name, native=style.native, reason=style.reason)
+        addresses = [listener.getsockname()[:2] for server in self.servers for listener in server.sockets]
+        log("listening", addresses=[f"{address[0]}:{address[1]}" for address in addresses])
 
     async def main_loop(self) -> None:
         """Sleeps until there is an end to it; uvicorn's own looks ten times a second."""

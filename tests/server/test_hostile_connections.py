@@ -114,8 +114,9 @@ def test_a_body_that_nobody_wants_does_not_hold_the_connection(server: Running, 
 def test_a_body_without_end_is_refused(fake: Callable[..., Running]) -> None:
     server = fake(max_body_bytes=100_000)
     connection = connect(server, POST + b"Transfer-Encoding: chunked\r\n\r\n")
+    deadline = time.monotonic() + 60
     with pytest.raises(OSError):
-        for _ in range(100_000):
+        while time.monotonic() < deadline:
             connection.sendall(b"1000\r\n" + b" " * 4096 + b"\r\n")
     assert 413 in statuses(read_to_the_end(connection))
     assert server.complete(prompt="hello", max_tokens=9).status_code == 200

@@ -87,8 +87,9 @@ def test_a_signal_ends_the_process_cleanly(model: str) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "Octavo serves" in process.stderr.readline()
+        assert '"event":"tools"' in process.stderr.readline()
         assert '"event":"listening"' in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
     assert process.returncode == 0, rest
-    assert [json.loads(line)["event"] for line in rest.splitlines()] == ["tools", "draining", "closed"]
+    assert [json.loads(line)["event"] for line in rest.splitlines()] == ["draining", "closed"]

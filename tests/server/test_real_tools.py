@@ -52,7 +52,7 @@ def serving(name: str, *options: str) -> Iterator[tuple[openai.OpenAI, dict[str,
         try:
             assert process.stderr is not None
             events: dict[str, Any] = {}
-            while "tools" not in events:
+            while "listening" not in events:
                 line = process.stderr.readline()
                 assert line, "the server has ended"
                 if line.startswith("{"):
