@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -86,10 +87,13 @@ class AsyncLLM:
         prompt: Prompt,
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
+        interval: float = 0.0,
     ) -> AsyncIterator[RequestOutput]:
-        """Streams the answer to one prompt. Raises ValueError at the first `anext` for a bad prompt, or for
-        an id that is in use."""
-        return self._generate(lambda: self._reader.read(prompt), _size(prompt), sampling_params, request_id)
+        """Streams the answer to one prompt. Tokens that come less than `interval` seconds after an output are given
+        together, once these have passed or the answer has ended. Raises ValueError at the first `anext` for a bad
+        prompt, or for an id that is in use."""
+        read = functools.partial(self._reader.read, prompt)
+        return self._generate(read, _size(prompt), sampling_params, request_id, interval)
 
     def beam_search(
         self, prompt: Prompt, params: BeamSearchParams | None = None, request_id: str | None = None
@@ -160,16 +164,24 @@ class AsyncLLM:
         size: int,
         params: SamplingParams | BeamSearchParams | None,
         request_id: str | None,
+        interval: float = 0.0,
     ) -> AsyncGenerator[RequestOutput, None]:
         prompt = await asyncio.to_thread(read) if size >= _LONG_TEXT else read()
         if request_id is None:
             request_id = f"request-{next(self._ids)}"
         params = params or SamplingParams()
         stream = self._thread.submit(request_id, prompt, params, await self.loaded.grammars.awaited(params))
+        loop = asyncio.get_running_loop()
+        earliest = 0.0
         try:
             while True:
                 await stream.ready.wait()
+                if (early := earliest - loop.time()) > 0:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(early):
+                            await stream.ended.wait()
                 output = self._thread.take(stream)
+                earliest = loop.time() + interval
                 yield output
                 if output.finished:
                     return
@@ -197,6 +209,7 @@ class _Stream:
         self.loop = loop
         self.ready = asyncio.Event()
         self.told = False
+        self.ended = asyncio.Event()
 
 
 class _EngineThread:
@@ -328,9 +341,10 @@ class _EngineThread:
                     self._stepping = False
                 self._last_step = time.monotonic()
                 with self._condition:
-                    self._tell(self._driver.deliver(updates))
+                    told = self._driver.deliver(updates)
                     self._stats = self._loaded.engine.stats()
                     self._tell_observer(self._last_step - started)
+                    self._tell(told)  # last: whom it wakes wants the lock
         finally:
             self._end()
 
@@ -417,13 +431,15 @@ class _EngineThread:
 
 
 def _wake(streams: list[_Stream]) -> None:
-    """Wakes readers, each once until it has read, and each event loop once: that is a system call. Called under
-    the lock, from the engine's thread."""
+    """Wakes readers, each once until it has read and once at its end, and each event loop once: that is a system
+    call. Called under the lock, from the engine's thread."""
     ready: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
     for stream in streams:
         if not stream.told:
             stream.told = True
             ready.setdefault(stream.loop, []).append(stream.ready)
+        if stream.state.finished:
+            ready.setdefault(stream.loop, []).append(stream.ended)
     for loop, events in ready.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
             loop.call_soon_threadsafe(_set_all, events)

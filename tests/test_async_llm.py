@@ -43,6 +43,32 @@ def test_deltas_join_to_the_text(fake_model: LoadedModel) -> None:
     asyncio.run(main())
 
 
+def test_outputs_within_an_interval_come_together_and_the_end_at_once(fake_model: LoadedModel) -> None:
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model) as llm:
+            started = time.monotonic()
+            outputs = await collect(llm, "hello " * 20, interval=60.0)
+            assert time.monotonic() - started < 30.0
+            assert joined(outputs) == "HELLO " * 20
+            assert len(outputs) <= 2 and outputs[-1].finished
+
+    asyncio.run(main())
+
+
+def test_a_reader_that_waits_for_an_interval_can_leave(fake_model: LoadedModel) -> None:
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model) as llm:
+            stream = llm.generate("x" * 1000, LONG, interval=60.0)
+            await anext(stream)
+            rest = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.01)
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
+            await until(lambda: llm.stats().running == 0)
+
+    asyncio.run(main())
+
+
 def test_many_tasks_share_the_engine(fake_model: LoadedModel) -> None:
     async def main() -> None:
         async with AsyncLLM.from_loaded(fake_model) as llm:

@@ -21,6 +21,7 @@ _SERVER_NAMES = (
     "body_seconds",
     "keep_alive_seconds",
     "request_seconds",
+    "stream_interval",
     "slow_client_seconds",
     "stall_seconds",
     "drain_seconds",
@@ -46,6 +47,9 @@ _SERVER_NAMES = (
 @click.option("--body-seconds", type=float, default=30.0, show_default=True, help="For its body.")
 @click.option("--keep-alive-seconds", type=float, default=5.0, show_default=True, help="For idle connections.")
 @click.option("--request-seconds", type=float, default=600.0, show_default=True, help="Deadline of a request.")
+@click.option(
+    "--stream-interval", type=float, default=0.015, show_default=True, help="Seconds; faster tokens are sent together."
+)
 @click.option("--slow-client-seconds", type=float, default=30.0, show_default=True, help="Then it is dropped.")
 @click.option("--stall-seconds", type=float, default=30.0, show_default=True, help="Then not ready.")
 @click.option("--drain-seconds", type=float, default=30.0, show_default=True, help="At SIGTERM.")

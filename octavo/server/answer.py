@@ -76,7 +76,8 @@ class Answer(Response):
             self._note(scope)
 
     async def _run(self, ticket: Ticket, lifeline: Lifeline, send: Send) -> None:
-        async with aclosing(self._job.outputs(self._context.llm)) as outputs:
+        interval = self._context.options.stream_interval
+        async with aclosing(self._job.outputs(self._context.llm, interval)) as outputs:
             async for place, output in outputs:
                 ticket.start(place)
                 self._outputs[place] = output

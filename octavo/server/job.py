@@ -30,32 +30,33 @@ class Job:
     def prompt_tokens(self) -> list[int]:
         return [len(prompt.token_ids) for prompt in self.prompts]
 
-    def outputs(self, llm: AsyncLLM) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-        """(number of the prompt, its newest output), until all have finished. Closing it aborts what runs."""
-        return self._outputs_of_one(llm) if len(self.prompts) == 1 else self._outputs_of_many(llm)
+    def outputs(self, llm: AsyncLLM, interval: float) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+        """(number of the prompt, its newest output), until all have finished; a prompt's outputs are `interval` seconds
+        apart. Closing it aborts what runs."""
+        return self._outputs_of_one(llm, interval) if len(self.prompts) == 1 else self._outputs_of_many(llm, interval)
 
-    def _start(self, llm: AsyncLLM, place: int) -> AsyncIterator[RequestOutput]:
+    def _start(self, llm: AsyncLLM, interval: float, place: int) -> AsyncIterator[RequestOutput]:
         prompt = self.prompts[place]
         inner = {"prompt_token_ids": prompt.token_ids}
         request = inner if prompt.cache_salt is None else {**inner, "cache_salt": prompt.cache_salt}
         if isinstance(self.params, BeamSearchParams):
             return llm.beam_search(request, self.params, f"{self.id}-{place}")
-        return llm.generate(request, self.params, f"{self.id}-{place}")
+        return llm.generate(request, self.params, f"{self.id}-{place}", interval)
 
-    async def _outputs_of_one(self, llm: AsyncLLM) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-        stream = self._start(llm, 0)
+    async def _outputs_of_one(self, llm: AsyncLLM, interval: float) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+        stream = self._start(llm, interval, 0)
         try:
             async for output in stream:
                 yield 0, output
         finally:
             await _close(stream)
 
-    async def _outputs_of_many(self, llm: AsyncLLM) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    async def _outputs_of_many(self, llm: AsyncLLM, interval: float) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """A task a prompt. The queue has one place: a slow reader misses intermediate outputs, not memory."""
         ready: asyncio.Queue[tuple[int, RequestOutput | Exception]] = asyncio.Queue(1)
 
         async def pump(place: int) -> None:
-            stream = self._start(llm, place)
+            stream = self._start(llm, interval, place)
             try:
                 async for output in stream:
                     await ready.put((place, output))

@@ -12,6 +12,7 @@ from pathlib import Path
 from octavo.tools.style import AUTO, FORMAT_NAMES
 
 KEY_VARIABLE = "OCTAVO_API_KEYS"
+MAX_STREAM_INTERVAL = 10.0
 _KEY = re.compile(r"[\x21-\x7e]{1,512}")
 
 
@@ -40,6 +41,9 @@ class ServerOptions:
     """An idle connection is closed after so long"""
     request_seconds: float = 600.0
     """A request's deadline, where it asks for none or for a later one"""
+    stream_interval: float = 0.015
+    """Seconds between the events of a prompt's stream, or 0: tokens that come faster are sent together, which spares
+    the processor for the engine"""
     slow_client_seconds: float = 30.0
     """A stream whose reader takes nothing for so long is dropped"""
     stall_seconds: float = 30.0
@@ -54,7 +58,11 @@ class ServerOptions:
     """How the model writes calls of functions, one of FORMAT_NAMES; auto: as its chat template says"""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.stream_interval <= MAX_STREAM_INTERVAL:
+            raise ValueError(f"stream_interval={self.stream_interval!r}: must be from 0 to {MAX_STREAM_INTERVAL:g}")
         for field in fields(self):
+            if field.name == "stream_interval":
+                continue
             value = getattr(self, field.name)
             if isinstance(value, tuple):
                 if not all(isinstance(entry, str) and entry for entry in value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -12,6 +13,16 @@ from support.running_server import Client
 pytestmark = [pytest.mark.real_model, pytest.mark.filterwarnings("ignore")]  # its import and its types warn
 
 HELLO = [{"role": "user", "content": "Say hello."}]
+PLACE = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 20},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+FORECAST = {"type": "function", "function": {"name": "forecast", "parameters": PLACE}}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +97,38 @@ def test_sampling_beyond_openais(litellm: Any, where: dict[str, Any]) -> None:
     ]
     texts = {choice.message.content for answer in answers for choice in answer.choices}
     assert texts == {chat(litellm, where).choices[0].message.content}
+
+
+def check_place(text: str) -> None:
+    """JSON of the schema."""
+    value = json.loads(text)
+    assert set(value) == {"city", "days"}
+    assert isinstance(value["city"], str) and 1 <= value["days"] <= 9
+
+
+def test_json_schema(litellm: Any, where: dict[str, Any]) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": PLACE, "strict": True}}
+    more = {"model": "openai/smollm2", "messages": HELLO, "max_tokens": 64, "temperature": 0, "response_format": form}
+    answer = litellm.completion(**more, **where)
+    check_place(answer.choices[0].message.content)
+    chunks = list(litellm.completion(**more, **where, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == answer.choices[0].message.content
+
+
+def test_tools(litellm: Any, where: dict[str, Any]) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Will it rain in Paris in the next 2 days?"}]
+    more = {"model": "openai/smollm2", "max_tokens": 64, "temperature": 0, "tools": [FORECAST]}
+    answer = litellm.completion(messages=messages, **more, **where, tool_choice="required")
+    (call,) = answer.choices[0].message.tool_calls
+    assert call.function.name == "forecast" and answer.choices[0].finish_reason == "tool_calls"
+    check_place(call.function.arguments)
+    chunks = list(litellm.completion(messages=messages, **more, **where, tool_choice="required", stream=True))
+    (joined,) = litellm.stream_chunk_builder(chunks, messages=messages).choices[0].message.tool_calls
+    assert joined.function.arguments == call.function.arguments
+    result = {"role": "tool", "tool_call_id": call.id, "content": '{"rain": false}'}
+    messages += [answer.choices[0].message.model_dump(exclude_none=True), result]
+    last = litellm.completion(messages=messages, **more, **where, tool_choice="none")
+    assert last.choices[0].message.content and not last.choices[0].message.tool_calls
 
 
 def test_errors(litellm: Any, where: dict[str, Any]) -> None:
