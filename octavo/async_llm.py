@@ -5,51 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
-import threading
-import time
 import weakref
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from octavo.beam_search_params import BeamSearchParams
 from octavo.config import EngineOptions
+from octavo.engine_thread import EngineObserver, EngineThread, Progress
 from octavo.loading import LoadedModel, load
 from octavo.outputs import RequestOutput
 from octavo.prompts import Conversation, Prompt, PromptReader, TokenizedPrompt
-from octavo.request_driver import EngineError, RequestDriver, RequestObserver
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
     from octavo.engine.stats import EngineStats
-    from octavo.guidance import TokenConstraint
-    from octavo.request_state import RequestState
     from octavo.text.tokenizer import Tokenizer
 
 _LONG_TEXT = 16_384
 """Characters from which on a prompt is tokenized off the event loop."""
 
-IDLE_SECONDS = 2.0
-"""After so long without a request, KV memory that holds nothing goes back to the system."""
-
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
-
-
-class EngineObserver(RequestObserver, Protocol):
-    """Told, in the engine's thread, of requests and steps. It must be quick; where it raises, it is told no
-    more."""
-
-    def stepped(self, engine: Engine, seconds: float, stats: EngineStats) -> None:
-        """A step took so long, and this is what it left."""
-
-    def rested(self, engine: Engine, stats: EngineStats) -> None:
-        """There is nothing to do any more."""
 
 
 class AsyncLLM:
@@ -78,7 +55,7 @@ class AsyncLLM:
         self.loaded = loaded
         self._ids = count()
         self._reader = PromptReader(loaded.tokenizer, loaded.vocab_size, loaded.max_model_len)
-        self._thread = _EngineThread(loaded)
+        self._thread = EngineThread(loaded)
         # Also at exit: before the interpreter goes down, a daemon thread must be out of native code.
         self._finalizer = weakref.finalize(self, self._thread.close)
 
@@ -187,273 +164,6 @@ class AsyncLLM:
                     return
         finally:
             self._thread.abandon(stream)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How the engine's thread gets on."""
-
-    alive: bool
-    """False once it has ended"""
-    unfinished: int
-    """Requests that it has still to finish"""
-    seconds_since_step: float
-    """Since its last step ended, or since there was work again; 0 where there is none"""
-
-
-class _Stream:
-    """One reader: its event loop, and whether it has been told that there is something to read."""
-
-    def __init__(self, state: RequestState, loop: asyncio.AbstractEventLoop) -> None:
-        self.state = state
-        self.loop = loop
-        self.ready = asyncio.Event()
-        self.told = False
-        self.ended = asyncio.Event()
-
-
-class _EngineThread:
-    """Owns the engine. Other threads leave commands; it sleeps on a condition while there is nothing to do.
-
-    The lock guards commands, streams and request states. It is held while tokens are handed out, never while
-    the engine computes.
-    """
-
-    def __init__(self, loaded: LoadedModel) -> None:
-        self._loaded = loaded
-        self._driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size, loaded.grammars)
-        self._condition = threading.Condition()
-        self._commands: deque[Callable[[], None]] = deque()
-        self._streams: dict[str, _Stream] = {}
-        self._looks: set[Future[Any]] = set()
-        self._observer: EngineObserver | None = None
-        self._closing = False
-        self._last_step = time.monotonic()
-        self._stepping = False
-        self._stats = loaded.engine.stats()
-        self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
-        self._thread.start()
-
-    def submit(
-        self,
-        request_id: str,
-        prompt: TokenizedPrompt,
-        params: SamplingParams | BeamSearchParams,
-        constraint: TokenConstraint | None,
-    ) -> _Stream:
-        """Queues a request for the engine; called on the reader's event loop."""
-        state = self._driver.new_state(request_id, prompt, params, incremental=True)
-        state.constraint = constraint
-        stream = _Stream(state, asyncio.get_running_loop())
-        with self._condition:
-            if self._closing:
-                raise EngineError("the AsyncLLM is closed")
-            if request_id in self._streams:
-                raise ValueError(f"request_id={request_id!r}: is in use by a request that has not finished")
-            if not self._streams and not self._stepping:
-                self._last_step = time.monotonic()
-            self._streams[request_id] = stream
-            self._commands.append(lambda: self._add(stream))
-            self._condition.notify()
-        return stream
-
-    def take(self, stream: _Stream) -> RequestOutput:
-        """The newest output of a stream that was told to read. Raises what ended it."""
-        with self._condition:
-            stream.ready.clear()
-            stream.told = False
-            if stream.state.error is not None:
-                raise stream.state.error
-            return stream.state.next_output()
-
-    def abort(self, request_id: str) -> None:
-        """Ends a request; its reader is told."""
-        with self._condition:
-            self._commands.append(lambda: self._abort(request_id))
-            self._condition.notify()
-
-    def reset_prefix_cache(self) -> None:
-        with self._condition:
-            self._commands.append(self._loaded.engine.drop_prefix_cache)
-            self._condition.notify()
-
-    def abandon(self, stream: _Stream) -> None:
-        """The reader is gone: forget the stream, and abort the request if it still runs."""
-        with self._condition:
-            if self._streams.get(stream.state.request_id) is stream:
-                del self._streams[stream.state.request_id]
-            if not stream.state.finished and not self._closing:
-                self._commands.append(lambda: self._abort_state(stream.state))
-                self._condition.notify()
-
-    def stats(self) -> EngineStats:
-        with self._condition:
-            return self._stats
-
-    def observe(self, observer: EngineObserver) -> None:
-        with self._condition:
-            self._observer = self._driver.observer = observer
-
-    def look(self, look: Callable[[Engine], _T]) -> Future[_T]:
-        """Queues a look at the engine between two steps."""
-        future: Future[_T] = Future()
-
-        def run() -> None:
-            self._looks.discard(future)
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(look(self._loaded.engine))
-                except Exception as error:
-                    future.set_exception(error)
-
-        with self._condition:
-            if self._closing:
-                raise EngineError("the AsyncLLM is closed")
-            self._looks.add(future)
-            self._commands.append(run)
-            self._condition.notify()
-        return future
-
-    def progress(self) -> Progress:
-        unfinished = len(self._streams)
-        # A step that hangs is seen also when everybody who waited for it has left.
-        waited = time.monotonic() - self._last_step if unfinished or self._stepping else 0.0
-        return Progress(self._thread.is_alive(), unfinished, waited)
-
-    def close(self) -> None:
-        with self._condition:
-            self._closing = True
-            self._condition.notify()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _work(self) -> None:
-        try:
-            while self._handle_commands():
-                started = time.monotonic()
-                self._stepping = True
-                try:
-                    updates = self._loaded.engine.step()
-                except Exception as error:
-                    self._fail(error)
-                    continue
-                finally:
-                    self._stepping = False
-                self._last_step = time.monotonic()
-                with self._condition:
-                    told = self._driver.deliver(updates)
-                    self._stats = self._loaded.engine.stats()
-                    self._tell_observer(self._last_step - started)
-                    self._tell(told)  # last: whom it wakes wants the lock
-        finally:
-            self._end()
-
-    def _tell_observer(self, seconds: float | None) -> None:
-        """Of a step, or without seconds that there is nothing to do."""
-        if self._observer is None:
-            return
-        try:
-            if seconds is None:
-                self._observer.rested(self._loaded.engine, self._stats)
-            else:
-                self._observer.stepped(self._loaded.engine, seconds, self._stats)
-        except Exception:
-            _log.exception("the observer failed and is told no more")
-            self._observer = self._driver.observer = None
-
-    def _handle_commands(self) -> bool:
-        """Waits until there is work. False when closing."""
-        with self._condition:
-            idle: float | None = IDLE_SECONDS
-            while not (self._closing or self._commands or self._driver.has_unfinished):
-                if not self._condition.wait(idle):
-                    self._driver.release_idle_memory()
-                    self._stats = self._loaded.engine.stats()
-                    idle = None  # once is enough: nothing changes before the next command
-            while self._commands and not self._closing:
-                command = self._commands.popleft()
-                try:
-                    command()
-                except Exception as error:
-                    self._tell(self._driver.abort_all(_engine_error(error)))
-            if not self._driver.has_unfinished:
-                self._stats = self._loaded.engine.stats()
-                self._tell_observer(None)
-            return not self._closing
-
-    def _add(self, stream: _Stream) -> None:
-        state = stream.state
-        if self._streams.get(state.request_id) is not stream:
-            return  # its reader left before the engine saw it
-        try:
-            self._driver.add(state)
-        except Exception as error:
-            state.end("abort", error)
-            _wake([stream])
-
-    def _abort(self, request_id: str) -> None:
-        state = self._driver.abort(request_id)
-        if state is not None:
-            self._tell([state])
-
-    def _abort_state(self, state: RequestState) -> None:
-        """Aborts this very request, not a later one with the same id."""
-        if self._driver.is_running(state):
-            self._driver.abort(state.request_id)
-
-    def _tell(self, states: list[RequestState]) -> None:
-        streams = []
-        for state in states:
-            stream = self._streams.get(state.request_id)
-            if stream is not None and stream.state is state:
-                if state.finished:
-                    del self._streams[state.request_id]
-                streams.append(stream)
-        _wake(streams)
-
-    def _fail(self, error: Exception) -> None:
-        with self._condition:
-            self._tell(self._driver.abort_all(_engine_error(error)))
-
-    def _end(self) -> None:
-        """Nobody waits for ever: every reader that is left gets an error."""
-        with self._condition:
-            self._closing = True
-            error = EngineError("the AsyncLLM was closed")
-            self._tell(self._driver.abort_all(error))
-            for future in self._looks:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
-            for stream in list(self._streams.values()):
-                stream.state.end("abort", error)
-                self._tell([stream.state])
-            self._loaded.close()
-
-
-def _wake(streams: list[_Stream]) -> None:
-    """Wakes readers, each once until it has read and once at its end, and each event loop once: that is a system
-    call. Called under the lock, from the engine's thread."""
-    ready: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
-    for stream in streams:
-        if not stream.told:
-            stream.told = True
-            ready.setdefault(stream.loop, []).append(stream.ready)
-        if stream.state.finished:
-            ready.setdefault(stream.loop, []).append(stream.ended)
-    for loop, events in ready.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
-            loop.call_soon_threadsafe(_set_all, events)
-
-
-def _set_all(events: list[asyncio.Event]) -> None:
-    for event in events:
-        event.set()
-
-
-def _engine_error(cause: Exception) -> EngineError:
-    error = EngineError(f"the engine failed in a step: {cause}")
-    error.__cause__ = cause
-    return error
 
 
 def _size(prompt: object) -> int:

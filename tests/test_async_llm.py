@@ -317,7 +317,7 @@ def test_idle_engine_uses_no_cpu(fake_model: LoadedModel) -> None:
 
 
 def test_idle_memory_is_given_back_once_after_a_while(fake_model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octavo.async_llm.IDLE_SECONDS", 0.02)
+    monkeypatch.setattr("octavo.engine_thread.IDLE_SECONDS", 0.02)
     engine: Any = fake_model.engine
 
     async def released(number: int) -> bool:
