@@ -32,7 +32,7 @@ IDLE_SECONDS = 2.0
 STATS_SECONDS = 0.1
 """Age at which a step renews what stats() says, if no request has ended in it: few ask, and it costs each step"""
 
-FEW_STREAMS = 8
+FEW_STREAMS = 16
 """With more of them the intervals between a stream's outputs grow in proportion: all together get as many a second"""
 
 _T = TypeVar("_T")
