@@ -70,7 +70,7 @@ class Runner {
   void map_slots(const StepView& step);
   void build_plans(const StepView& step);
   void fill_rotary(const StepView& step, int thread);
-  void run_thread(const StepView& step, int thread);
+  void run_thread(const StepView& step, int thread, int64_t start);
   bool owns_rows(Domain domain, const StepView& step) const;
   void name_profile();
   void count_time(int kind, int thread, int64_t& start);
