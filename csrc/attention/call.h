@@ -71,8 +71,8 @@ struct AttentionCall {
   AttentionScratch layout;
 };
 
-// Per instruction set and cache type: AVX2 takes any, AVX512 the float ones. Phase 1 does the tasks; phase 2, after a
-// barrier, merges the split ones.
+// Per instruction set and cache type: AVX2 and AVX512 take any. Phase 1 does the tasks; phase 2, after a barrier, merges
+// the split ones.
 void attention_phase1_avx2(const AttentionCall& call, KvType type);
 void attention_phase1_avx512(const AttentionCall& call, KvType type);
 void attention_phase1_amx(const AttentionCall& call);  // bf16 only
