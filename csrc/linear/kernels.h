@@ -75,7 +75,8 @@ inline int64_t integer_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k
 
 inline int64_t row_scales_bytes(int64_t rows) { return round_up(rows, kTileRows) * 4; }
 
-// kF32 (and kBf16 without AMX): rows of kp floats. kBf16 with AMX: per 16 rows, per 32 inputs, a 16 x 32 tile.
+// kF32 (and kBf16 without bf16 products): rows of kp floats. kBf16 with AVX512-BF16: rows of kp bfloat16; with AMX: per 16
+// rows, per 32 inputs, a 16 x 32 tile.
 inline int64_t bf16_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k); }
 
 // One call of linear(): see there.
@@ -103,6 +104,7 @@ void integer_linear_avx512(const LinearCall& call);
 void integer_linear_amx(const LinearCall& call);
 void float_linear_avx2(const LinearCall& call);    // kF32 and kBf16
 void float_linear_avx512(const LinearCall& call);  // kF32 and kBf16
+void bf16_linear_avx512bf16(const LinearCall& call);
 void bf16_linear_amx(const LinearCall& call);
 
 int64_t wide_scratch_bytes_avx2();
@@ -113,6 +115,7 @@ void prepare_narrow_row_avx2(const float* x, int64_t k, int64_t row, int64_t row
 void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_vector_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_bf16_row_avx512bf16(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 void prepare_bf16_tile_row_amx(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 
 }  // namespace octavo

@@ -27,6 +27,7 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
     return prepare_vector_row_avx512(x, k, row, rows, base);
   }
   if (kind == InputKind::kBf16 && isa == Isa::kAmx) return prepare_bf16_tile_row_amx(x, k, row, base);
+  if (kind == InputKind::kBf16 && isa == Isa::kAvx512Bf16) return prepare_bf16_row_avx512bf16(x, k, row, base);
   const int64_t kp = padded_k(k);
   float* const to = reinterpret_cast<float*>(base) + row * kp;
   std::memcpy(to, x, static_cast<size_t>(k) * sizeof(float));
@@ -53,6 +54,7 @@ void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t r
       return isa == Isa::kAvx2 ? narrow_linear_avx2(call) : integer_linear_avx512(call);
     case InputKind::kBf16:
       if (isa == Isa::kAmx) return bf16_linear_amx(call);
+      if (isa == Isa::kAvx512Bf16) return bf16_linear_avx512bf16(call);
       [[fallthrough]];
     case InputKind::kF32: return isa == Isa::kAvx2 ? float_linear_avx2(call) : float_linear_avx512(call);
   }
