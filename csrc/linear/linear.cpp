@@ -38,7 +38,7 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
 int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows) {
   const bool integers = input_kind(weight.format()) == InputKind::kA14;
   if (isa == Isa::kAvx2) return integers && wide_rows(isa, rows) ? wide_scratch_bytes_avx2() : 0;
-  if (isa == Isa::kAvx512Vnni) return 0;
+  if (isa != Isa::kAmx) return 0;
   if (weight.format() == WeightFormat::kBf16) return bf16_scratch_bytes_amx();
   return integers && integer_tiles(isa, rows) ? integer_scratch_bytes_amx() : 0;
 }
