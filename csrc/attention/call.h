@@ -73,8 +73,8 @@ struct AttentionCall {
   AttentionScratch layout;
 };
 
-// Per instruction set and cache type: AVX2 takes any, AVX512 the float ones, AVX512-BF16 and AMX bf16. Phase 1 does the
-// tasks; phase 2, after a barrier, merges the split ones.
+// Per instruction set and cache type: AVX2 and AVX512 take any, AVX512-BF16 and AMX bf16. Phase 1 does the tasks; phase 2,
+// after a barrier, merges the split ones.
 void attention_phase1_avx2(const AttentionCall& call, KvType type);
 void attention_phase1_avx512(const AttentionCall& call, KvType type);
 void attention_phase1_avx512bf16(const AttentionCall& call);

@@ -300,9 +300,11 @@ def test_layers_of_smaller_shape_share_a_cache(isa: str, dtype: str) -> None:
     assert np.abs(out - want).max() <= tolerance(isa, dtype) * np.abs(want).max()
 
 
-def test_int8_gives_the_same_bits_on_every_instruction_set() -> None:
-    context = make_context(700, 9, 3, 64)
-    results = [Batch([context], 9, isa, "int8").run([(0, 650, 700)])[0] for isa in ISAS]
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("heads,kv_heads,head_dim", [(9, 3, 64), (1, 1, 96), (4, 1, 256)])
+def test_the_same_bits_on_every_instruction_set(dtype: str, heads: int, kv_heads: int, head_dim: int) -> None:
+    context = make_context(700, heads, kv_heads, head_dim)
+    results = [Batch([context], heads, isa, dtype).run([(0, 650, 700)])[0] for isa in ISAS]
     assert all(np.array_equal(result, results[0]) for result in results)
 
 

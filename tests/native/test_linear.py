@@ -71,7 +71,7 @@ def test_integer_formats_equal_the_definition_exactly(fmt: str, isa: str, team: 
         n = 37 if k > 600 else 83
         weight = pack(fmt, n, k, team, rng)
         w_int, scales = weight.integers()
-        for rows in (1, 2, 3, 4, 5, 7, 16, 17, 33, 70) if k < 700 else (1, 3, 6, 19):
+        for rows in (1, 2, 3, 4, 5, 7, 9, 16, 17, 24, 25, 33, 70) if k < 700 else (1, 3, 6, 19, 49):
             x = rng.standard_normal((rows, k)).astype(np.float32)
             assert np.array_equal(weight.matmul(x, isa, team), emulate(w_int, scales, x)), (k, rows)
 
