@@ -17,7 +17,7 @@ Int32Array = npt.NDArray[np.int32]
 ISAS = [isa for isa in ("avx2", "avx512_vnni", "avx512_bf16", "amx") if _native.isa_supported(isa)]
 VARIANTS = [(isa, dtype) for isa in ISAS for dtype in ("float32", "bfloat16", "int8")]
 TEAMS = {size: _native.ThreadTeam(size) for size in (1, 2, 3)}
-# Largest error relative to the largest value: bf16 products round q and the weights to bf16, int8 caches both to 16 bits.
+# Largest error relative to the largest value: bf16 products round q and weights to bf16, int8 caches both to 16 bits.
 TOLERANCE = {"float32": 5e-6, "bfloat16": 5e-6, "int8": 5e-4, "bf16 products": 1.2e-2}
 BF16_PRODUCTS = ("avx512_bf16", "amx")
 
