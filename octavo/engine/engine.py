@@ -241,17 +241,15 @@ class Engine:
 
     def _append_sampled(self, sequences: list[Sequence], sampled: SampledTokens, updates: list[SequenceUpdate]) -> None:
         """Sequences grow; those that end give their blocks back."""
-        tokens: list[int] = sampled.token_ids.tolist()
-        logprobs: list[float] = sampled.logprobs.tolist()
-        tops = sampled.tops
-        for i, sequence in enumerate(sequences):
+        for i, token in enumerate(sampled.token_ids.tolist()):
+            sequence = sequences[i]
             if sequence.finish_reason is None:
                 try:
-                    updates.append(self._append(sequence, tokens[i], logprobs[i], tops[i]))
+                    updates.append(self._append(sequence, token, sampled, i))
                 except Exception as error:
                     self._fail(sequence.request, error, updates)
 
-    def _append(self, sequence: Sequence, token: int, logprob: float, top: Any) -> SequenceUpdate:
+    def _append(self, sequence: Sequence, token: int, sampled: SampledTokens, row: int) -> SequenceUpdate:
         if token < 0:
             raise ValueError("no token can be chosen: its logits are not numbers, or nothing is allowed")
         request = sequence.request
@@ -271,7 +269,7 @@ class Engine:
             request.request_id,
             sequence.index,
             token,
-            None if request.params.logprobs is None else token_logprob(logprob, top),
+            None if request.params.logprobs is None else token_logprob(sampled.logprobs[row], sampled.tops[row]),
             reason,
             stop_reason,
             request.num_cached_tokens,
