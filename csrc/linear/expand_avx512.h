@@ -4,36 +4,14 @@
 // each 16 quads x (16 columns x 4 inputs).
 #pragma once
 
-#include "linear/simd512.h"
-
 #include <cstdint>
 
-#include "linear/formats.h"
+#include "linear/vectors_avx512.h"
 
 namespace octavo {
 namespace {
 
 constexpr int64_t kExpandPrefetch = 8192;  // bytes ahead: enough for a shared L3, little enough for DRAM
-
-// e and z of the 16 columns of a group, each twice in its 32-bit lane.
-struct PairScales {
-  __m512i e, z;
-};
-
-template <class F>
-inline PairScales load_pair_scales(const uint8_t* scales) {
-  if constexpr (F::kAffine) {
-    const __m512i ez = _mm512_loadu_si512(scales);
-    const __m512i first = _mm512_set1_epi32(0x01000100), second = _mm512_set1_epi32(0x03020302);
-    const __m512i lane = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
-    return {_mm512_shuffle_epi8(ez, _mm512_add_epi8(first, lane)), _mm512_shuffle_epi8(ez, _mm512_add_epi8(second, lane))};
-  } else {
-    const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
-    const __m512i twice = _mm512_or_si512(e, _mm512_slli_epi32(e, 16));
-    // Codes are stored plus 128; 16-bit arithmetic may wrap, the weight itself fits.
-    return {twice, _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(twice, 7))};
-  }
-}
 
 // One quad of 16 columns from the codes of its even and odd inputs (16-bit lanes).
 inline void write_quad(__m512i even, __m512i odd, const PairScales& scales, uint8_t* high, uint8_t* low) {

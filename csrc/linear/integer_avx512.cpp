@@ -1,16 +1,11 @@
-// Integer formats with AVX512-VNNI: for few rows on machines with AMX, for any number on those without.
-#include "linear/simd512.h"
-
+// Integer formats with AVX512-VNNI for few rows: the codes are multiplied as they are stored, with the two 7-bit planes of the
+// activations, and a group's sums with its e and z.
 #include <cstring>
 
-#include "linear/kernels.h"
+#include "linear/vectors_avx512.h"
 
 namespace octavo {
 namespace {
-
-constexpr int64_t kPrefetch = 8192;  // bytes ahead: enough for a shared L3, little enough for DRAM
-
-__m512i load(const void* from) { return _mm512_loadu_si512(from); }
 
 __m512i broadcast(const void* from) {
   int32_t quad;
@@ -72,20 +67,9 @@ inline __m512i load_scales(const uint8_t* scales) {
   return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
 }
 
-template <class F>
-inline void prefetch_ahead(const uint8_t* position) {
-  for (int line = 0; line < F::kCodeBytes + F::kScaleBytes; line += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(position + kPrefetch + line), _MM_HINT_T0);
-}
-
-struct Sums {
-  __m512d low, high;  // of columns 0-7 and 8-15, exact integers
-};
-
 // The exact integer sums of a panel for Rows rows.
 template <class F, int Rows>
-inline void panel_sums(const uint8_t* panel, int64_t kp, const RowView* rows, Sums* sums) {
-  constexpr int kGroupBytes = F::kCodeBytes + F::kScaleBytes;
+inline void panel_sums(const uint8_t* panel, int64_t kp, const RowView* rows, Sums16* sums) {
   const int64_t groups = kp / F::kGroup, flush = F::kFlush / F::kGroup;
   const uint8_t* const all_scales = panel + F::scale_offset(kp);
   for (int64_t first = 0; first < groups; first += flush) {
@@ -93,7 +77,7 @@ inline void panel_sums(const uint8_t* panel, int64_t kp, const RowView* rows, Su
     for (int r = 0; r < Rows; ++r) total[r][0] = total[r][1] = _mm512_setzero_si512();
     const int64_t last = first + flush < groups ? first + flush : groups;
     for (int64_t g = first; g < last; ++g) {
-      prefetch_ahead<F>(panel + g * kGroupBytes);
+      prefetch_group<F>(panel, g);
       __m512i products[Rows][2];
       for (int r = 0; r < Rows; ++r)
         for (int p = 0; p < 2; ++p)
@@ -117,27 +101,13 @@ inline void panel_sums(const uint8_t* panel, int64_t kp, const RowView* rows, Su
   }
 }
 
-inline void write_row(const LinearCall& call, const Sums& sums, __m512 row_scales, int64_t row, int64_t column) {
-  const __m512d s = _mm512_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
-  const __m256 d_low = _mm512_castps512_ps256(row_scales), d_high = _mm512_extractf32x8_ps(row_scales, 1);
-  const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(sums.low, _mm512_mul_pd(s, _mm512_cvtps_pd(d_low))));
-  const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(sums.high, _mm512_mul_pd(s, _mm512_cvtps_pd(d_high))));
-  __m512 values = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-  const int64_t left = call.weight->n() - column;
-  const __mmask16 mask = left >= kPanel ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
-  if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
-  float* const out = call.out + row * call.ldo + column;
-  if (call.accumulate) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), values);
-  _mm512_mask_storeu_ps(out, mask, values);
-}
-
 template <class F, int Rows>
 void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
   const int64_t kp = padded_k(call.weight->k());
   const VectorRow layout(kp);
   const uint8_t* const bytes = call.weight->panel(panel);
   RowView rows[Rows];
-  Sums sums[Rows];
+  Sums16 sums[Rows];
   for (int r = 0; r < Rows; ++r) {
     const uint8_t* const from = call.prepared + row_scales_bytes(call.rows) + (row + r) * layout.bytes();
     for (int p = 0; p < 2; ++p) {
@@ -148,7 +118,7 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
   }
   panel_sums<F, Rows>(bytes, kp, rows, sums);
   const __m512 row_scales = _mm512_loadu_ps(bytes + F::row_scale_offset(kp));
-  for (int r = 0; r < Rows; ++r) write_row(call, sums[r], row_scales, row + r, panel * kPanel);
+  for (int r = 0; r < Rows; ++r) write_sums16(call, sums[r], row_scales, row + r, panel * kPanel);
 }
 
 template <class F>

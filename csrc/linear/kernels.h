@@ -5,6 +5,7 @@
 
 #include "common/isa.h"
 #include "linear/linear.h"
+#include "linear/wide_norms.h"
 
 namespace octavo {
 
@@ -14,13 +15,17 @@ constexpr int kTileRows = 16;  // rows of an AMX tile
 constexpr int64_t kAmxMinRows = 5;
 inline bool integer_tiles(Isa isa, int64_t rows) { return isa == Isa::kAmx && rows >= kAmxMinRows; }
 
-// The same for AVX2: from this many rows on it expands the weights to 16 bits; below, it multiplies their codes.
-constexpr int64_t kAvx2WideRows = 3;
-inline bool wide_rows(Isa isa, int64_t rows) { return isa == Isa::kAvx2 && rows >= kAvx2WideRows; }
+// The same for the others: from this many rows on they expand the weights to 16 bits; below, they multiply their codes.
+constexpr int64_t kAvx2WideRows = 3, kAvx512WideRows = 3;
+inline bool wide_rows(Isa isa, int64_t rows) {
+  return isa == Isa::kAvx2 ? rows >= kAvx2WideRows : isa == Isa::kAvx512Vnni && rows >= kAvx512WideRows;
+}
 
 inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// kA14 begins with one float scale s per row (padded to whole tiles), then the rows in one of four layouts.
+inline int64_t row_scales_bytes(int64_t rows) { return round_up(rows, kTileRows) * 4; }
+
+// kA14 begins with one float scale s per row (padded to whole tiles), then the rows in one of five layouts.
 //
 // For AVX512 vectors, per row: planes ah[kp], al[kp] (int8, a = 128*ah + al), then int32 sums of the planes over groups, in the
 // forms that the kernels add: S<<16 and -128*S for groups of 32 and of 16, each for the high and the low plane.
@@ -57,25 +62,42 @@ struct NarrowRow {
   const uint8_t* at(const LinearCall& call, int64_t row) const;
 };
 
-// For AVX2 with many rows, per row: int16 a[kp], then for runs of 16, 32, ... 256 inputs the largest sum of |a| over one.
+// For AVX2 with many rows, per row: int16 a[kp], then the row's WideNorms.
 struct WideRow {
-  static constexpr int kNorms = 5;
-  static constexpr int64_t norm_length(int i) { return int64_t{16} << i; }
   int64_t kp;
   explicit WideRow(int64_t k) : kp(padded_k(k)) {}
-  int64_t bytes() const { return 2 * kp + 64; }
+  int64_t bytes() const { return 2 * kp + WideNorms::kBytes; }
   const int16_t* values(const uint8_t* row) const { return reinterpret_cast<const int16_t*>(row); }
   int64_t norms_offset() const { return 2 * kp; }
   const int32_t* norms(const uint8_t* row) const { return reinterpret_cast<const int32_t*>(row + norms_offset()); }
   const uint8_t* at(const LinearCall& call, int64_t row) const;
 };
 
-// For tiles: per 16 rows, per 64 inputs: the high bytes of a (int8) as a 16 x 64 tile, then the low bytes (uint8).
+// For AVX512 vectors with many rows: tiles of equally many rows, of which the last may lack some. Per tile, per 32 inputs, per
+// row: int16 a[32], of every four the second and the third exchanged; then per row its WideNorms.
+struct WideTiles {
+  static constexpr int kMostRows = 24;  // sums in registers
+  int64_t kp, rows, count, height;
+  WideTiles(int64_t all_rows, int64_t k)
+      : kp(padded_k(k)), rows(all_rows), count((rows + kMostRows - 1) / kMostRows), height((rows + count - 1) / count) {}
+  int64_t tile_bytes() const { return height * (2 * kp + WideNorms::kBytes); }
+  int64_t bytes() const { return count * tile_bytes(); }
+  int64_t rows_of(int64_t tile) const { return rows - tile * height < height ? rows - tile * height : height; }
+  int64_t offset(int64_t k) const { return k / 32 * height * 32 + k % 32; }  // of the first row's input k, in values
+  const int16_t* values(const uint8_t* prepared, int64_t tile) const {
+    return reinterpret_cast<const int16_t*>(prepared + row_scales_bytes(rows) + tile * tile_bytes());
+  }
+  const int32_t* norms(const uint8_t* prepared, int64_t tile, int64_t row) const {
+    const int64_t at = 2 * kp * height + row * WideNorms::kBytes;
+    return reinterpret_cast<const int32_t*>(prepared + row_scales_bytes(rows) + tile * tile_bytes() + at);
+  }
+};
+
+// For AMX: per 16 rows, per 64 inputs: the high bytes of a (int8) as a 16 x 64 tile, then the low bytes (uint8).
 inline int64_t integer_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k); }
 
-inline int64_t row_scales_bytes(int64_t rows) { return round_up(rows, kTileRows) * 4; }
-
-// kF32 (and kBf16 without AMX): rows of kp floats. kBf16 with AMX: per 16 rows, per 32 inputs, a 16 x 32 tile.
+// kF32 (and kBf16 without bf16 products): rows of kp floats. kBf16 with AVX512-BF16: rows of kp bfloat16; with AMX: per 16
+// rows, per 32 inputs, a 16 x 32 tile.
 inline int64_t bf16_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k); }
 
 // One call of linear(): see there.
@@ -99,10 +121,12 @@ inline const uint8_t* WideRow::at(const LinearCall& call, int64_t row) const {
 
 void wide_linear_avx2(const LinearCall& call);
 void narrow_linear_avx2(const LinearCall& call);
+void wide_linear_avx512(const LinearCall& call);
 void integer_linear_avx512(const LinearCall& call);
 void integer_linear_amx(const LinearCall& call);
 void float_linear_avx2(const LinearCall& call);    // kF32 and kBf16
 void float_linear_avx512(const LinearCall& call);  // kF32 and kBf16
+void bf16_linear_avx512bf16(const LinearCall& call);
 void bf16_linear_amx(const LinearCall& call);
 
 int64_t wide_scratch_bytes_avx2();
@@ -112,7 +136,9 @@ int64_t bf16_scratch_bytes_amx();
 void prepare_narrow_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_vector_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_wide_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_bf16_row_avx512bf16(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 void prepare_bf16_tile_row_amx(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 
 }  // namespace octavo

@@ -15,18 +15,20 @@ int64_t prepared_bytes(InputKind kind, int64_t rows, int64_t k) {
     return as_tiles > as_floats ? as_tiles : as_floats;
   }
   const int64_t each = std::max({VectorRow(k).bytes(), NarrowRow(k).bytes(), WideRow(k).bytes()});
-  return row_scales_bytes(rows) + std::max(tiles * integer_tile_bytes(k), rows * each);
+  return row_scales_bytes(rows) + std::max({tiles * integer_tile_bytes(k), rows * each, WideTiles(rows, k).bytes()});
 }
 
 void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row, int64_t rows, void* prepared) {
   uint8_t* const base = static_cast<uint8_t*>(prepared);
   if (kind == InputKind::kA14) {
     if (integer_tiles(isa, rows)) return prepare_integer_tile_row_amx(x, k, row, rows, base);
-    if (wide_rows(isa, rows)) return prepare_wide_row_avx2(x, k, row, rows, base);
-    if (isa == Isa::kAvx2) return prepare_narrow_row_avx2(x, k, row, rows, base);
-    return prepare_vector_row_avx512(x, k, row, rows, base);
+    const bool avx2 = isa == Isa::kAvx2, wide = wide_rows(isa, rows);
+    const auto prepare = avx2 ? (wide ? prepare_wide_row_avx2 : prepare_narrow_row_avx2)
+                              : (wide ? prepare_wide_row_avx512 : prepare_vector_row_avx512);
+    return prepare(x, k, row, rows, base);
   }
   if (kind == InputKind::kBf16 && isa == Isa::kAmx) return prepare_bf16_tile_row_amx(x, k, row, base);
+  if (kind == InputKind::kBf16 && isa == Isa::kAvx512Bf16) return prepare_bf16_row_avx512bf16(x, k, row, base);
   const int64_t kp = padded_k(k);
   float* const to = reinterpret_cast<float*>(base) + row * kp;
   std::memcpy(to, x, static_cast<size_t>(k) * sizeof(float));
@@ -35,8 +37,8 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
 
 int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows) {
   const bool integers = input_kind(weight.format()) == InputKind::kA14;
-  if (wide_rows(isa, rows)) return integers ? wide_scratch_bytes_avx2() : 0;
-  if (isa != Isa::kAmx) return 0;
+  if (isa == Isa::kAvx2) return integers && wide_rows(isa, rows) ? wide_scratch_bytes_avx2() : 0;
+  if (isa == Isa::kAvx512Vnni) return 0;
   if (weight.format() == WeightFormat::kBf16) return bf16_scratch_bytes_amx();
   return integers && integer_tiles(isa, rows) ? integer_scratch_bytes_amx() : 0;
 }
@@ -49,10 +51,11 @@ void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t r
   switch (input_kind(weight.format())) {
     case InputKind::kA14:
       if (integer_tiles(isa, rows)) return integer_linear_amx(call);
-      if (wide_rows(isa, rows)) return wide_linear_avx2(call);
-      return isa == Isa::kAvx2 ? narrow_linear_avx2(call) : integer_linear_avx512(call);
+      if (isa == Isa::kAvx2) return wide_rows(isa, rows) ? wide_linear_avx2(call) : narrow_linear_avx2(call);
+      return wide_rows(isa, rows) ? wide_linear_avx512(call) : integer_linear_avx512(call);
     case InputKind::kBf16:
       if (isa == Isa::kAmx) return bf16_linear_amx(call);
+      if (isa == Isa::kAvx512Bf16) return bf16_linear_avx512bf16(call);
       [[fallthrough]];
     case InputKind::kF32: return isa == Isa::kAvx2 ? float_linear_avx2(call) : float_linear_avx512(call);
   }

@@ -82,21 +82,6 @@ __m256i planes_of(__m256i a) {
   return _mm256_shuffle_epi8(_mm256_packs_epi16(high, low), order);
 }
 
-// For every norm the largest sum of |a| over an aligned run of its length.
-void write_norms(const int16_t* a, int64_t kp, int32_t* norms) {
-  int32_t largest[WideRow::kNorms] = {}, sums[WideRow::kNorms] = {};
-  const __m256i ones = _mm256_set1_epi16(1);
-  for (int64_t i = 0; i < kp; i += 16) {
-    const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i));
-    const int32_t sum = sum_of(_mm256_madd_epi16(_mm256_abs_epi16(values), ones));
-    for (int n = 0; n < WideRow::kNorms; ++n) {
-      sums[n] = i % WideRow::norm_length(n) ? sums[n] + sum : sum;
-      largest[n] = sums[n] > largest[n] ? sums[n] : largest[n];
-    }
-  }
-  for (int n = 0; n < WideRow::kNorms; ++n) norms[n] = largest[n];
-}
-
 // Begins a row: writes its scale and returns whether it has integers; if not, the row is zeros.
 bool begin_row(const Quantiser& quantiser, int64_t row, uint8_t* prepared, uint8_t* to, int64_t bytes) {
   reinterpret_cast<float*>(prepared)[row] = quantiser.scale;
@@ -112,9 +97,14 @@ void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows,
   uint8_t* const to = prepared + row_scales_bytes(rows) + row * layout.bytes();
   const Quantiser quantiser(x, k);
   if (!begin_row(quantiser, row, prepared, to, layout.bytes())) return;
-  int16_t* const values = reinterpret_cast<int16_t*>(to);
-  for (int64_t i = 0; i < layout.kp; i += 16) store(values + i, quantiser.sixteen(x, i, k));
-  write_norms(values, layout.kp, reinterpret_cast<int32_t*>(to + layout.norms_offset()));
+  const __m256i ones = _mm256_set1_epi16(1);
+  WideNorms norms;
+  for (int64_t i = 0; i < layout.kp; i += 16) {
+    const __m256i values = quantiser.sixteen(x, i, k);
+    store(to + 2 * i, values);
+    norms.add(i, sum_of(_mm256_madd_epi16(_mm256_abs_epi16(values), ones)));
+  }
+  std::memcpy(to + layout.norms_offset(), norms.largest, sizeof norms.largest);
 }
 
 void prepare_narrow_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {

@@ -32,7 +32,42 @@ void write_sums(const VectorRow& layout, uint8_t* to, int low) {
   }
 }
 
+// 32 integers as int16, of every four the second and the third exchanged.
+__m512i exchanged(__m512i first, __m512i second) {
+  alignas(64) static constexpr int16_t kOrder[32] = {0,  4,  2,  6,  8,  12, 10, 14, 16, 20, 18, 22, 24, 28, 26, 30,
+                                                     32, 36, 34, 38, 40, 44, 42, 46, 48, 52, 50, 54, 56, 60, 58, 62};
+  return _mm512_permutex2var_epi16(first, _mm512_load_si512(kOrder), second);
+}
+
+// Adds the 32 values of inputs [i, i + 32) to a row's norms.
+void add_norms(int64_t i, __m512i values, WideNorms& norms) {
+  const __m512i pairs = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_abs_epi16(values), _mm512_set1_epi16(1));
+  const __m256i quads = _mm256_hadd_epi32(_mm512_castsi512_si256(pairs), _mm512_extracti64x4_epi64(pairs, 1));
+  const __m128i halves = _mm_add_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
+  const __m128i sums = _mm_hadd_epi32(halves, halves);
+  norms.add(i, _mm_cvtsi128_si32(sums));
+  norms.add(i + 16, _mm_extract_epi32(sums, 1));
+}
+
 }  // namespace
+
+void prepare_wide_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
+  const WideTiles layout(rows, k);
+  uint8_t* const tile = prepared + row_scales_bytes(rows) + row / layout.height * layout.tile_bytes();
+  const RowScale scale = row_scale(x, k);
+  reinterpret_cast<float*>(prepared)[row] = scale.scale;
+  const __m512 inverse = _mm512_set1_ps(scale.inverse);
+  const bool zeros = scale.inverse == 0.0f;  // x may hold infinities: not to be multiplied
+  const int64_t place = row % layout.height;
+  WideNorms norms;
+  for (int64_t i = 0; i < layout.kp; i += 32) {
+    const __m512i values = zeros ? _mm512_setzero_si512()
+                                 : exchanged(quantise16(x, i, k, inverse), quantise16(x, i + 16, k, inverse));
+    _mm512_storeu_si512(tile + 2 * (layout.offset(i) + 32 * place), values);
+    add_norms(i, values, norms);
+  }
+  std::memcpy(tile + 2 * layout.kp * layout.height + place * WideNorms::kBytes, norms.largest, sizeof norms.largest);
+}
 
 void prepare_vector_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
   const VectorRow layout(k);

@@ -1,7 +1,7 @@
 // Integer formats with AVX2 for many rows: a panel's weights are expanded to the 16-bit integers e*q + z once, and vpmaddwd
 // multiplies them with the 14-bit activations of every row.
 //
-// 32-bit sums hold as many products as the row's own magnitudes allow (WideRow::norms); then they move into two wider
+// 32-bit sums hold as many products as the rows' own magnitudes allow (WideNorms); then they move into two wider
 // sums. However often that happens, the result is the same exact integer.
 #include <immintrin.h>
 
@@ -110,20 +110,6 @@ void multiply(const int16_t* weights, int64_t inputs, int64_t run, const int16_t
   }
 }
 
-// The longest run of products that stays below 2^31 for rows [row, row + count).
-template <class F>
-int64_t safe_run(const LinearCall& call, const WideRow& layout, int64_t row, int64_t count) {
-  int64_t run = F::kBits == 4 ? 32 : 8;  // 32 * 8064 * 8191 and 8 * 8064 * 32767 are
-  for (int i = 0; i < WideRow::kNorms; ++i) {
-    const int64_t length = WideRow::norm_length(i);
-    if (length <= run) continue;
-    for (int64_t r = row; r < row + count; ++r)
-      if (layout.norms(layout.at(call, r))[i] > 0x7fffffff / F::kLimit) return run;
-    run = length;
-  }
-  return run;
-}
-
 template <class F>
 void multiply_rows(const LinearCall& call, const WideRow& layout, const int16_t* weights, int64_t begin, int64_t end,
                    int64_t row, int64_t count, WideSums* sums) {
@@ -131,7 +117,7 @@ void multiply_rows(const LinearCall& call, const WideRow& layout, const int16_t*
     const int64_t rows = count - r < kTile ? count - r : kTile;
     const int16_t* inputs[kTile];
     for (int64_t i = 0; i < rows; ++i) inputs[i] = layout.values(layout.at(call, row + r + i)) + begin;
-    const int64_t run = safe_run<F>(call, layout, row + r, rows);
+    const int64_t run = safe_run<F>(rows, [&](int64_t i) { return layout.norms(layout.at(call, row + r + i)); });
     switch (rows) {
       case 4: multiply<4>(weights, end - begin, run, inputs, sums + r); break;
       case 3: multiply<3>(weights, end - begin, run, inputs, sums + r); break;

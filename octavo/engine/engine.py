@@ -75,9 +75,9 @@ class Engine:
         self._new_state = new_state or _default_new_state()
         self._requests: dict[str, Request] = {}
         self._late_updates: list[SequenceUpdate] = []
-        self._computed_tokens = 0
+        self.computed_tokens = 0
         self._generated_tokens = 0
-        self._steps = 0
+        self.steps = 0
         executor.reserve_kv(config.num_blocks, config.block_size)
 
     # ---- requests ----
@@ -193,8 +193,8 @@ class Engine:
             self._late_updates = updates
             self._fail_all(error)
             raise
-        self._steps += 1
-        self._computed_tokens += len(built.step.token_ids)
+        self.steps += 1
+        self.computed_tokens += len(built.step.token_ids)
         self._commit(plan, updates)
         for rows, score in scores:
             self._append_scores(rows, score)
@@ -376,9 +376,9 @@ class Engine:
             evictions=pool.num_evictions,
             prefix_queried_tokens=scheduler.prefix_queried_tokens,
             prefix_hit_tokens=scheduler.prefix_hit_tokens,
-            computed_tokens=self._computed_tokens,
+            computed_tokens=self.computed_tokens,
             generated_tokens=self._generated_tokens,
-            steps=self._steps,
+            steps=self.steps,
         )
 
 

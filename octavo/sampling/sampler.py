@@ -51,7 +51,7 @@ class Sampler:
         caller's thread only.
 
         use_native: True raises ImportError where the native library is missing, False takes numpy, None
-        takes what is there. instruction_set: "avx2", "avx512_vnni" or "amx"; empty: the best of this
+        takes what is there. instruction_set: "avx2", "avx512_vnni", "avx512_bf16" or "amx"; empty: the best of this
         machine.
         """
         self.vocab_size = vocab_size

@@ -1,0 +1,63 @@
+// What the AVX512 kernels of the integer formats share. Included by files compiled for AVX512 only.
+#pragma once
+
+#include "linear/simd512.h"
+
+#include <cstdint>
+
+#include "linear/kernels.h"
+
+namespace octavo {
+namespace {
+
+inline __m512i load(const void* from) { return _mm512_loadu_si512(from); }
+
+// Asks for what lies behind a group: panels follow each other. Far enough ahead for a shared L3, not too far for DRAM.
+template <class F>
+inline void prefetch_group(const uint8_t* panel, int64_t group) {
+  constexpr int kBytes = F::kCodeBytes + F::kScaleBytes, kAhead = 8192;
+  const char* const from = reinterpret_cast<const char*>(panel + group * kBytes + kAhead);
+  for (int line = 0; line < kBytes; line += 64) _mm_prefetch(from + line, _MM_HINT_T0);
+}
+
+// e and z of the 16 columns of a group, each twice in its 32-bit lane.
+struct PairScales {
+  __m512i e, z;
+};
+
+template <class F>
+inline PairScales load_pair_scales(const uint8_t* scales) {
+  if constexpr (F::kAffine) {
+    const __m512i ez = load(scales);
+    const __m512i first = _mm512_set1_epi32(0x01000100), second = _mm512_set1_epi32(0x03020302);
+    const __m512i lane = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    return {_mm512_shuffle_epi8(ez, _mm512_add_epi8(first, lane)), _mm512_shuffle_epi8(ez, _mm512_add_epi8(second, lane))};
+  } else {
+    const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+    const __m512i twice = _mm512_or_si512(e, _mm512_slli_epi32(e, 16));
+    // Codes are stored plus 128; 16-bit arithmetic may wrap, the weight itself fits.
+    return {twice, _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(twice, 7))};
+  }
+}
+
+struct Sums16 {
+  __m512d low, high;  // of columns 0-7 and 8-15, exact integers
+};
+
+// Scales the sums of a panel's 16 columns for a row and writes those that exist. row_scales: their D.
+inline void write_sums16(const LinearCall& call, const Sums16& sums, __m512 row_scales, int64_t row, int64_t column) {
+  const __m512d s = _mm512_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
+  const __m256 d_low = _mm512_castps512_ps256(row_scales), d_high = _mm512_extractf32x8_ps(row_scales, 1);
+  const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(sums.low, _mm512_mul_pd(s, _mm512_cvtps_pd(d_low))));
+  const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(sums.high, _mm512_mul_pd(s, _mm512_cvtps_pd(d_high))));
+  __m512 values = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+  const int64_t left = call.weight->n() - column;
+  const __mmask16 mask = left >= kPanel ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
+  if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
+  float* const out = call.out + row * call.ldo + column;
+  if (call.accumulate) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), values);
+  _mm512_mask_storeu_ps(out, mask, values);
+}
+
+}  // namespace
+}  // namespace octavo
