@@ -16,7 +16,7 @@ constexpr int64_t kAmxMinRows = 5;
 inline bool integer_tiles(Isa isa, int64_t rows) { return isa == Isa::kAmx && rows >= kAmxMinRows; }
 
 // The same for the others: from this many rows on they expand the weights to 16 bits; below, they multiply their codes.
-constexpr int64_t kAvx2WideRows = 3, kAvx512WideRows = 3;
+constexpr int64_t kAvx2WideRows = 3, kAvx512WideRows = 5;
 inline bool wide_rows(Isa isa, int64_t rows) {
   return isa == Isa::kAvx2 ? rows >= kAvx2WideRows : isa != Isa::kAmx && rows >= kAvx512WideRows;
 }

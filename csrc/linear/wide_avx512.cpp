@@ -71,8 +71,8 @@ void write_rows(const LinearCall& call, const __m512i* high, const __m512i* low,
 
 // Inputs [k, last), all of one group. inputs: those of the tile's first row.
 template <class F, class Sums>
-[[gnu::always_inline]] inline void add_inputs(const uint8_t* panel, const PairScales& scales, int64_t k, int64_t last, const int16_t* inputs,
-                       Sums& sums) {
+[[gnu::always_inline]] inline void add_inputs(const uint8_t* panel, const PairScales& scales, int64_t k, int64_t last,
+                                              const int16_t* inputs, Sums& sums) {
   const uint8_t* codes = panel + k * kPanel * F::kBits / 8;
   if constexpr (F::kBits == 4) {
     const __m512i nibble = _mm512_set1_epi16(15);

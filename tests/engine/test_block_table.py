@@ -16,8 +16,11 @@ def test_rows_mirror_tables_and_are_written_only_where_these_change():
     a.tables[0].blocks += [8]
     assert rows.gather([b, a], 3)[0].tolist() == [[4, -1, -1], [1, 2, -1]], "nobody said that it changed"
     a.changed_from = 2
-    assert rows.gather([b, a], 3)[0].tolist() == [[4, -1, -1], [1, 2, 8]]
-    assert first.tolist() == [[1, 2, -1], [4, -1, -1]], "a step keeps its own copy"
+    third = rows.gather([b, a], 3)[0]
+    assert third.tolist() == [[4, -1, -1], [1, 2, 8]]
+    assert rows.gather([b, a], 3)[0] is third, "nothing has changed"
+    assert rows.gather([b, a], 2)[0].tolist() == [[4, -1], [1, 2]]
+    assert first.tolist() == [[1, 2, -1], [4, -1, -1]], "a step keeps what it got"
 
 
 def test_a_row_is_clean_for_its_next_owner():
