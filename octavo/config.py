@@ -9,7 +9,7 @@ from typing import Literal, get_args
 DType = Literal["auto", "bfloat16", "float32"]
 KVCacheDType = Literal["auto", "bfloat16", "float32", "int8"]
 ExecutorName = Literal["auto", "native", "reference"]
-InstructionSet = Literal["avx2", "avx512_vnni", "amx"]
+InstructionSet = Literal["avx2", "avx512_vnni", "avx512_bf16", "amx"]
 
 MAX_BLOCK_SIZE = 256
 MAX_THREADS = 256

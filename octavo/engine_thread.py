@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 2.0
 """After so long without a request, KV memory that holds nothing goes back to the system."""
 
+STATS_SECONDS = 0.1
+"""Age at which a step renews what stats() says, if no request has ended in it: few ask, and it costs each step"""
+
+FEW_STREAMS = 8
+"""With more of them the intervals between a stream's outputs grow in proportion: all together get as many a second"""
+
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -37,10 +43,10 @@ class EngineObserver(RequestObserver, Protocol):
     """Told, in the engine's thread, of requests and steps. It must be quick; where it raises, it is told no
     more."""
 
-    def stepped(self, engine: Engine, seconds: float, stats: EngineStats) -> None:
-        """A step took so long, and this is what it left."""
+    def stepped(self, engine: Engine, seconds: float) -> None:
+        """A step took so long."""
 
-    def rested(self, engine: Engine, stats: EngineStats) -> None:
+    def rested(self, engine: Engine) -> None:
         """There is nothing to do any more."""
 
 
@@ -59,12 +65,14 @@ class Progress:
 class Stream:
     """One reader: its event loop, and whether it has been told that there is something to read."""
 
-    def __init__(self, state: RequestState, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, state: RequestState, loop: asyncio.AbstractEventLoop, interval: float) -> None:
         self.state = state
         self.loop = loop
+        self.interval = interval
         self.ready = asyncio.Event()
         self.told = False
-        self.ended = asyncio.Event()
+        self.due = 0.0
+        """When it may be told again of a request that goes on"""
 
 
 class EngineThread:
@@ -80,12 +88,13 @@ class EngineThread:
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, Stream] = {}
+        self._held: dict[Stream, None] = {}  # have something to read, and are not told yet
         self._looks: set[Future[Any]] = set()
         self._observer: EngineObserver | None = None
         self._closing = False
         self._last_step = time.monotonic()
         self._stepping = False
-        self._stats = loaded.engine.stats()
+        self._take_stats()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
@@ -95,11 +104,13 @@ class EngineThread:
         prompt: TokenizedPrompt,
         params: SamplingParams | BeamSearchParams,
         constraint: TokenConstraint | None,
+        interval: float = 0.0,
     ) -> Stream:
-        """Queues a request for the engine; called on the reader's event loop."""
+        """Queues a request for the engine; called on the reader's event loop. After an output the reader is woken by
+        the first step that ends `interval` seconds later or more, or ends the request."""
         state = self._driver.new_state(request_id, prompt, params, incremental=True)
         state.constraint = constraint
-        stream = Stream(state, asyncio.get_running_loop())
+        stream = Stream(state, asyncio.get_running_loop(), interval)
         with self._condition:
             if self._closing:
                 raise EngineError("the AsyncLLM is closed")
@@ -117,6 +128,7 @@ class EngineThread:
         with self._condition:
             stream.ready.clear()
             stream.told = False
+            stream.due = time.monotonic() + stream.interval * max(1.0, len(self._streams) / FEW_STREAMS)
             if stream.state.error is not None:
                 raise stream.state.error
             return stream.state.next_output()
@@ -137,6 +149,7 @@ class EngineThread:
         with self._condition:
             if self._streams.get(stream.state.request_id) is stream:
                 del self._streams[stream.state.request_id]
+            self._held.pop(stream, None)
             if not stream.state.finished and not self._closing:
                 self._commands.append(lambda: self._abort_state(stream.state))
                 self._condition.notify()
@@ -196,10 +209,11 @@ class EngineThread:
                     self._stepping = False
                 self._last_step = time.monotonic()
                 with self._condition:
-                    told = self._driver.deliver(updates)
-                    self._stats = self._loaded.engine.stats()
+                    changed = self._driver.deliver(updates)
+                    if self._last_step >= self._stats_due or any(state.finished for state in changed):
+                        self._take_stats()
                     self._tell_observer(self._last_step - started)
-                    self._tell(told)  # last: whom it wakes wants the lock
+                    self._tell(changed, self._last_step)  # last: whom it wakes wants the lock
         finally:
             self._end()
 
@@ -209,9 +223,9 @@ class EngineThread:
             return
         try:
             if seconds is None:
-                self._observer.rested(self._loaded.engine, self._stats)
+                self._observer.rested(self._loaded.engine)
             else:
-                self._observer.stepped(self._loaded.engine, seconds, self._stats)
+                self._observer.stepped(self._loaded.engine, seconds)
         except Exception:
             _log.exception("the observer failed and is told no more")
             self._observer = self._driver.observer = None
@@ -223,7 +237,7 @@ class EngineThread:
             while not (self._closing or self._commands or self._driver.has_unfinished):
                 if not self._condition.wait(idle):
                     self._driver.release_idle_memory()
-                    self._stats = self._loaded.engine.stats()
+                    self._take_stats()
                     idle = None  # once is enough: nothing changes before the next command
             while self._commands and not self._closing:
                 command = self._commands.popleft()
@@ -232,7 +246,7 @@ class EngineThread:
                 except Exception as error:
                     self._tell(self._driver.abort_all(_engine_error(error)))
             if not self._driver.has_unfinished:
-                self._stats = self._loaded.engine.stats()
+                self._take_stats()
                 self._tell_observer(None)
             return not self._closing
 
@@ -244,7 +258,7 @@ class EngineThread:
             self._driver.add(state)
         except Exception as error:
             state.end("abort", error)
-            _wake([stream])
+            self._tell([state])
 
     def _abort(self, request_id: str) -> None:
         state = self._driver.abort(request_id)
@@ -256,15 +270,28 @@ class EngineThread:
         if self._driver.is_running(state):
             self._driver.abort(state.request_id)
 
-    def _tell(self, states: list[RequestState]) -> None:
-        streams = []
+    def _take_stats(self) -> None:
+        self._stats = self._loaded.engine.stats()
+        self._stats_due = time.monotonic() + STATS_SECONDS
+
+    def _tell(self, states: list[RequestState], until: float = 0.0) -> None:
+        """Wakes the readers of these and of earlier states: those of requests that have ended, and those that are due
+        until then. Each is woken once until it has read, and each event loop once: that is a system call."""
         for state in states:
             stream = self._streams.get(state.request_id)
             if stream is not None and stream.state is state:
                 if state.finished:
                     del self._streams[state.request_id]
-                streams.append(stream)
-        _wake(streams)
+                if not stream.told:
+                    self._held[stream] = None
+        ready: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+        for stream in [stream for stream in self._held if stream.due <= until or stream.state.finished]:
+            del self._held[stream]
+            stream.told = True
+            ready.setdefault(stream.loop, []).append(stream.ready)
+        for loop, events in ready.items():
+            with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
+                loop.call_soon_threadsafe(_set_all, events)
 
     def _fail(self, error: Exception) -> None:
         with self._condition:
@@ -283,21 +310,6 @@ class EngineThread:
                 stream.state.end("abort", error)
                 self._tell([stream.state])
             self._loaded.close()
-
-
-def _wake(streams: list[Stream]) -> None:
-    """Wakes readers, each once until it has read and once at its end, and each event loop once: that is a system
-    call. Called under the lock, from the engine's thread."""
-    ready: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
-    for stream in streams:
-        if not stream.told:
-            stream.told = True
-            ready.setdefault(stream.loop, []).append(stream.ready)
-        if stream.state.finished:
-            ready.setdefault(stream.loop, []).append(stream.ended)
-    for loop, events in ready.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
-            loop.call_soon_threadsafe(_set_all, events)
 
 
 def _set_all(events: list[asyncio.Event]) -> None:

@@ -28,6 +28,23 @@ class SequenceState:
     is decoded once at the end, which costs a fraction of it.
     """
 
+    __slots__ = (
+        "_detokenizer",
+        "_incremental",
+        "_params",
+        "_prompt_ids",
+        "_stream",
+        "_text",
+        "_tokenizer",
+        "cumulative_logprob",
+        "finish_reason",
+        "index",
+        "logprobs",
+        "score",
+        "stop_reason",
+        "token_ids",
+    )
+
     def __init__(
         self, index: int, params: Params, tokenizer: Tokenizer, incremental: bool, prompt_ids: Sequence[int] = ()
     ) -> None:
@@ -122,6 +139,28 @@ class SequenceState:
 class RequestState:
     """One request: its sequences, its prompt's logprobs and its times."""
 
+    __slots__ = (
+        "_arrival",
+        "_num_cached_tokens",
+        "_prompt_logprobs",
+        "_sent",
+        "_started",
+        "_tokenizer",
+        "constraint",
+        "delivered",
+        "elapsed",
+        "engine_params",
+        "error",
+        "finished",
+        "finished_into",
+        "params",
+        "prompt",
+        "refused",
+        "request_id",
+        "sequences",
+        "time_to_first_token",
+    )
+
     def __init__(
         self,
         request_id: str,
@@ -138,14 +177,15 @@ class RequestState:
         """What its structured_outputs were compiled to"""
         self.error: Exception | None = None
         """What ended this request and no other"""
+        self.finished = False
         self.refused = False
         """The engine never took it"""
         self.finished_into: deque[RequestState] | None = None
         """Where the driver puts it when it has finished"""
-        self.sequences = [
+        self.sequences = tuple(
             SequenceState(index, self.engine_params, tokenizer, incremental, prompt.token_ids)
             for index in range(self.engine_params.n)
-        ]
+        )
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[TokenLogprobs | None] | None = None
         self._arrival = time.time()
@@ -159,16 +199,12 @@ class RequestState:
         self.delivered = False
         """The reader of a stream has seen the final output"""
 
-    @property
-    def finished(self) -> bool:
-        return self.error is not None or all(seq.finish_reason is not None for seq in self.sequences)
-
     def append(self, update: SequenceUpdate) -> bool:
         """Takes one update of one sequence. True when a stop string ended it, which the engine must be
         told."""
         if self.time_to_first_token is None:
             self.time_to_first_token = time.perf_counter() - self._started
-        self._num_cached_tokens = update.num_cached_tokens
+            self._num_cached_tokens = update.num_cached_tokens
         if update.prompt_logprobs is not None:
             self._prompt_logprobs = self._readable_prompt(update.prompt_logprobs)
         sequence = self.sequences[update.index]
@@ -177,16 +213,20 @@ class RequestState:
             found_stop = sequence.append(update)
         elif update.finish_reason is not None:
             sequence.end(update.finish_reason)
-        if self.finished:
-            self.elapsed = time.perf_counter() - self._started
+        if sequence.finish_reason is not None and all(each.finish_reason is not None for each in self.sequences):
+            self._finish()
         return found_stop
 
     def end(self, reason: str, error: Exception | None = None) -> None:
         """Ends all its sequences from outside: aborted, or failed with `error`."""
         self.error = error
-        self.elapsed = time.perf_counter() - self._started
+        self._finish()
         for sequence in self.sequences:
             sequence.end(reason)
+
+    def _finish(self) -> None:
+        self.finished = True
+        self.elapsed = time.perf_counter() - self._started
 
     def output(self) -> RequestOutput:
         """All that is known now."""

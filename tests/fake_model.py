@@ -98,6 +98,7 @@ class FakeEngine:
         self.kept_blocks = 0
         self.dropped = 0
         self.generated = 0
+        self.computed_tokens = 0
         self.most_running = 0
         self.capacity = 10_000
         self.gate = threading.Event()

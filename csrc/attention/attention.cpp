@@ -30,7 +30,9 @@ void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, 
   const KvType type = cache.layout().type;
   if (isa == Isa::kAmx && type == KvType::kBf16) {
     attention_phase1_amx(call);
-  } else if (isa == Isa::kAvx2 || type == KvType::kInt8) {
+  } else if (isa == Isa::kAvx512Bf16 && type == KvType::kBf16) {
+    attention_phase1_avx512bf16(call);
+  } else if (isa == Isa::kAvx2) {
     attention_phase1_avx2(call, type);
   } else {
     attention_phase1_avx512(call, type);
@@ -40,7 +42,7 @@ void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, 
 void attention_phase2(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
                       float* out, int64_t ldo, float scale, int thread) {
   const AttentionCall call = make_call(plan, cache, place, q, ldq, out, ldo, scale, thread);
-  if (isa == Isa::kAvx2 || cache.layout().type == KvType::kInt8) {
+  if (isa == Isa::kAvx2) {
     attention_phase2_avx2(call);
   } else {
     attention_phase2_avx512(call);

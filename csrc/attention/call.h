@@ -37,10 +37,12 @@ struct AttentionScratch {
   int64_t total;
 };
 
-// The tiles of K and V of one partition: in the cache, or gathered from 8-token units.
+// The tiles of K and V of one partition: in the cache, or gathered from 8-token units. Behind the last ones are those that
+// are read next, to be prefetched: behind K those of V and then of the next partition, behind V the latter.
+constexpr int kTilesAhead = 8;
 struct PartitionTiles {
-  const char* k[kPartitionTiles];
-  const char* v[kPartitionTiles];
+  const char* k[kPartitionTiles + kTilesAhead];
+  const char* v[kPartitionTiles + kTilesAhead];
 };
 
 struct AttentionCall {
@@ -71,11 +73,12 @@ struct AttentionCall {
   AttentionScratch layout;
 };
 
-// Per instruction set and cache type: AVX2 takes any, AVX512 the float ones. Phase 1 does the tasks; phase 2, after a
-// barrier, merges the split ones.
+// Per instruction set and cache type: AVX2 and AVX512 take any, AVX512-BF16 and AMX bf16. Phase 1 does the tasks; phase 2,
+// after a barrier, merges the split ones.
 void attention_phase1_avx2(const AttentionCall& call, KvType type);
 void attention_phase1_avx512(const AttentionCall& call, KvType type);
-void attention_phase1_amx(const AttentionCall& call);  // bf16 only
+void attention_phase1_avx512bf16(const AttentionCall& call);
+void attention_phase1_amx(const AttentionCall& call);
 void attention_phase2_avx2(const AttentionCall& call);
 void attention_phase2_avx512(const AttentionCall& call);
 

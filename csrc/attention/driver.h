@@ -80,18 +80,19 @@ class Worker {
 
   void run() {
     const FlushTiny flush;
-    for (int f = c_.first_fragment; f < c_.end_fragment; ++f) run_fragment(c_.fragments[f]);
+    for (int f = c_.first_fragment; f < c_.end_fragment; ++f) run_fragment(f);
     kernel_.stop();
   }
 
  private:
-  void run_fragment(const AttentionFragment& fragment) {
+  void run_fragment(int f) {
+    const AttentionFragment& fragment = c_.fragments[f];
     const AttentionTask& task = c_.tasks[fragment.task];
-    start_position_ =
-        c_.seq_lens[task.seq] - (c_.query_start_loc[task.seq + 1] - c_.query_start_loc[task.seq]);
     pack_rows(task);
     for (int partition = fragment.first_partition; partition < fragment.end_partition; ++partition) {
-      find_tiles(task, partition);
+      const TileRange range = tiles_in_sight(task, partition);
+      find_tiles(task, partition, range);
+      find_tiles_ahead(f, partition, range);
       for (int row = 0; row < task.num_rows; row += kTileRows)
         run_rows(task, fragment, partition, row, task.num_rows - row < kTileRows ? task.num_rows - row : kTileRows);
     }
@@ -101,7 +102,10 @@ class Worker {
       finish_row<Simd>(state_.out + int64_t{row} * c_.padded_dim, state_.sum[row], c_.out + cursor.offset, c_.head_dim);
   }
 
-  int position(const AttentionTask& task, int row) const { return start_position_ + (task.first_row + row) / c_.group; }
+  int position(const AttentionTask& task, int row) const {
+    const int tokens = c_.query_start_loc[task.seq + 1] - c_.query_start_loc[task.seq];
+    return c_.seq_lens[task.seq] - tokens + (task.first_row + row) / c_.group;
+  }
   int window_begin(int position) const {
     return c_.window > 0 && position >= c_.window ? position - c_.window + 1 : 0;
   }
@@ -113,27 +117,68 @@ class Worker {
       Kernel::pack(c_.q + cursor.offset, c_.head_dim, c_.padded_dim, scale, q_, row);
   }
 
-  void find_tiles(const AttentionTask& task, int partition) {
+  // Tiles [lo, hi) of a partition.
+  struct TileRange {
+    int lo, hi;
+  };
+
+  // Those that rows [row, row + rows) of a task see; none where lo >= hi.
+  TileRange tiles_in_sight(const AttentionTask& task, int partition, int row, int rows) const {
     const int base = partition * kPartition;
-    int lo = window_begin(position(task, 0)) - base, hi = position(task, task.num_rows - 1) + 1 - base;
-    if (lo < 0) lo = 0;
-    if (hi > kPartition) hi = kPartition;
-    const int32_t* table = c_.block_table + task.seq * c_.table_stride;
-    const int64_t head = task.kv_head * c_.head_bytes;
-    for (int tile = lo / kKvTile; tile * kKvTile < hi; ++tile) {
+    const int lo = window_begin(position(task, row)) - base, hi = position(task, row + rows - 1) + 1 - base;
+    return {lo < 0 ? 0 : lo / kKvTile, hi > kPartition ? kPartitionTiles : (hi + kKvTile - 1) / kKvTile};
+  }
+  TileRange tiles_in_sight(const AttentionTask& task, int partition) const {
+    return tiles_in_sight(task, partition, 0, task.num_rows);
+  }
+
+  void find_tiles(const AttentionTask& task, int partition, TileRange range) {
+    for (int tile = range.lo; tile < range.hi; ++tile) {
       if (c_.unit != kKvTile) {
-        gather_tile(table, head, base + tile * kKvTile, tile, c_.seq_lens[task.seq]);
+        gather_tile(task, partition, tile);
         continue;
       }
-      const int at = base + tile * kKvTile, logical = at / c_.block_size;
-      const char* k = c_.place + table[logical] * c_.block_bytes + head +
-                      (at - logical * c_.block_size) / kKvTile * c_.unit_bytes;
-      tiles_.k[tile] = k;
-      tiles_.v[tile] = k + c_.half_bytes;
+      tiles_.k[tile] = k_tile(task, partition, tile);
+      tiles_.v[tile] = tiles_.k[tile] + c_.half_bytes;
     }
   }
 
-  void gather_tile(const int32_t* table, int64_t head, int at, int tile, int seq_len) {
+  // What is read after tiles `range` of a partition. Where that is nothing, or must be gathered first, it is a tile of
+  // these: no prefetch then fetches what nobody wants.
+  void find_tiles_ahead(int f, int partition, TileRange range) {
+    const int tiles = range.hi - range.lo;
+    if (tiles <= 0) return;
+    const char** const next = tiles_.v + range.hi;
+    for (int i = 0; i < kTilesAhead; ++i) next[i] = next[-1];
+    find_next_tiles(f, partition, next);
+    for (int i = 0; i < kTilesAhead; ++i)
+      tiles_.k[range.hi + i] = i < tiles ? tiles_.v[range.lo + i] : next[i - tiles];
+  }
+
+  // The first kTilesAhead tiles of the partition that this thread does next: of K, then of V.
+  void find_next_tiles(int f, int partition, const char** next) const {
+    if (c_.unit != kKvTile) return;
+    const bool goes_on = ++partition < c_.fragments[f].end_partition;
+    if (!goes_on && ++f == c_.end_fragment) return;
+    if (!goes_on) partition = c_.fragments[f].first_partition;
+    const AttentionTask& task = c_.tasks[c_.fragments[f].task];
+    const TileRange range = tiles_in_sight(task, partition);
+    const int tiles = range.hi - range.lo;
+    for (int i = 0; i < kTilesAhead && i < 2 * tiles; ++i)
+      next[i] = i < tiles ? k_tile(task, partition, range.lo + i)
+                          : k_tile(task, partition, range.lo + i - tiles) + c_.half_bytes;
+  }
+
+  // Of a cache whose blocks hold whole tiles.
+  const char* k_tile(const AttentionTask& task, int partition, int tile) const {
+    const int at = partition * kPartition + tile * kKvTile, logical = at / c_.block_size;
+    return c_.place + c_.block_table[task.seq * c_.table_stride + logical] * c_.block_bytes +
+           task.kv_head * c_.head_bytes + (at - logical * c_.block_size) / kKvTile * c_.unit_bytes;
+  }
+
+  void gather_tile(const AttentionTask& task, int partition, int tile) {
+    const int32_t* table = c_.block_table + task.seq * c_.table_stride;
+    const int at = partition * kPartition + tile * kKvTile, seq_len = c_.seq_lens[task.seq];
     const int64_t tile_bytes = kKvTile / c_.unit * c_.unit_bytes;
     Element* k = reinterpret_cast<Element*>(reinterpret_cast<char*>(c_.scratch + c_.layout.k) + tile * tile_bytes);
     Element* v = reinterpret_cast<Element*>(reinterpret_cast<char*>(c_.scratch + c_.layout.v) + tile * tile_bytes);
@@ -145,7 +190,7 @@ class Worker {
         clear_unit<Element>(c_.padded_dim, quarter, v);
         continue;
       }
-      const char* unit = c_.place + table[logical] * c_.block_bytes + head +
+      const char* unit = c_.place + table[logical] * c_.block_bytes + task.kv_head * c_.head_bytes +
                          (first - logical * c_.block_size) / 8 * c_.unit_bytes;
       gather_unit(reinterpret_cast<const Element*>(unit), reinterpret_cast<const Element*>(unit + c_.half_bytes),
                   c_.padded_dim, quarter, k, v);
@@ -155,9 +200,7 @@ class Worker {
   // Rows [row, row + rows) of a task over one partition.
   void run_rows(const AttentionTask& task, const AttentionFragment& fragment, int partition, int row, int rows) {
     const int base = partition * kPartition;
-    int lo = window_begin(position(task, row)) - base, hi = position(task, row + rows - 1) + 1 - base;
-    lo = lo < 0 ? 0 : lo / kKvTile;
-    hi = hi > kPartition ? kPartitionTiles : (hi + kKvTile - 1) / kKvTile;
+    auto [lo, hi] = tiles_in_sight(task, partition, row, rows);
     const bool split = task.partial >= 0, first = partition == fragment.first_partition;
     if (lo >= hi) {
       if (!split && !first) return;  // merging nothing changes nothing
@@ -209,7 +252,6 @@ class Worker {
   const AttentionCall& c_;
   Kernel kernel_;
   PartitionTiles tiles_;
-  int start_position_ = 0;
   float *q_, *scores_;
   RowState state_;
 };

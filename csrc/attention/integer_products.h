@@ -14,16 +14,62 @@ namespace octavo {
 namespace {
 
 constexpr int kInt16Max = 32767;
+constexpr int kSteps = 4;  // pairs of dims or tokens that a loop takes at once
 
 // The 32 tokens' scales of a tile of K or V.
 inline const float* tile_scales(const char* tile, int dim) {
   return reinterpret_cast<const float*>(tile + kKvTile * dim);
 }
 
+// The sums of kRows rows over two vectors of results each. Where kRows alone makes too few sums that are independent of
+// each other, each result is kept in several. GCC must unroll every loop over them to keep them in registers.
+template <class Simd, int kRows>
+class Sums {
+  using Ints = typename Simd::Ints;
+
+ public:
+  Sums() {
+#pragma GCC unroll 32
+    for (int i = 0; i < kParts * kRows; ++i) sums_[i][0] = sums_[i][1] = Simd::zero_ints();
+  }
+
+  // Adds the products of kSteps pairs of every row, `stride` integers apart, with two vectors of codes: those at
+  // codes[v] + step * 32.
+  void add(const int16_t* rows, int stride, const int8_t* const* codes) {
+#pragma GCC unroll 4
+    for (int step = 0; step < kSteps; ++step) {
+      const Ints x[2] = {Simd::load_pairs(codes[0] + step * 32), Simd::load_pairs(codes[1] + step * 32)};
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const Ints row = Simd::set_pair(rows + r * stride + 2 * step);
+        Ints* sums = sums_[step % kParts * kRows + r];
+        sums[0] = Simd::add_products(row, x[0], sums[0]);
+        sums[1] = Simd::add_products(row, x[1], sums[1]);
+      }
+    }
+  }
+
+  // Adds up what is kept in parts; then the results are there to be had.
+  void finish() {
+#pragma GCC unroll 32
+    for (int i = kRows; i < kParts * kRows; ++i)
+      for (int v = 0; v < 2; ++v) sums_[i % kRows][v] = Simd::add_ints(sums_[i % kRows][v], sums_[i][v]);
+  }
+  typename Simd::Vec floats(int row, int v) const { return Simd::to_floats(sums_[row][v]); }
+
+ private:
+  static constexpr int parts() {
+    int parts = 1;
+    while (parts < kSteps && 2 * kRows * parts < Simd::kLeastSums) parts *= 2;
+    return parts;
+  }
+  static constexpr int kParts = parts();
+  Ints sums_[kParts * kRows][2];
+};
+
 // scores[r][0..32) of kRows rows against one tile of keys. q: rows as IntegerKernel packs them.
 template <class Simd, int kRows>
 inline void integer_score_rows(const float* q, int dim, const char* tile, float* scores) {
-  using Ints = typename Simd::Ints;
   constexpr int kWidth = Simd::kWidth;
   const float* k_scales = tile_scales(tile, dim);
   for (int token = 0; token < kKvTile; token += 2 * kWidth) {
@@ -32,22 +78,19 @@ inline void integer_score_rows(const float* q, int dim, const char* tile, float*
       const int first = token + v * kWidth;
       keys[v] = reinterpret_cast<const int8_t*>(tile) + (first / 16) * dim * 16 + first % 16 * 2;
     }
-    Ints sums[kRows][2];
-    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero_ints();
-#pragma GCC unroll 4
-    for (int pair = 0; pair < dim / 2; ++pair) {
-      const Ints k[2] = {Simd::load_pairs(keys[0] + pair * 32), Simd::load_pairs(keys[1] + pair * 32)};
-      for (int r = 0; r < kRows; ++r) {
-        const Ints row = Simd::set_pair(reinterpret_cast<const int16_t*>(q + r * dim) + 2 * pair);
-        for (int v = 0; v < 2; ++v) sums[r][v] = Simd::add_products(row, k[v], sums[r][v]);
-      }
+    Sums<Simd, kRows> sums;
+    for (int pair = 0; pair < dim / 2; pair += kSteps) {
+      const int8_t* const codes[2] = {keys[0] + pair * 32, keys[1] + pair * 32};
+      sums.add(reinterpret_cast<const int16_t*>(q) + 2 * pair, 2 * dim, codes);
     }
-    for (int v = 0; v < 2; ++v) {
-      const int at = token + v * kWidth;
-      const auto k_scale = Simd::load(k_scales + at);
-      for (int r = 0; r < kRows; ++r)
-        Simd::store(scores + r * kScoreStride + at,
-                    Simd::mul(Simd::to_floats(sums[r][v]), Simd::mul(k_scale, Simd::set(q[r * dim + dim / 2]))));
+    sums.finish();
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 2; ++v) {
+        const int at = token + v * kWidth;
+        const auto scale = Simd::mul(Simd::load(k_scales + at), Simd::set(q[r * dim + dim / 2]));
+        Simd::store(scores + r * kScoreStride + at, Simd::mul(sums.floats(r, v), scale));
+      }
     }
   }
 }
@@ -56,7 +99,6 @@ inline void integer_score_rows(const float* q, int dim, const char* tile, float*
 template <class Simd, int kRows>
 inline void integer_value_rows(const float* weights, const float* scales, int dim, const char* const* tiles, int lo,
                                int hi, float* out) {
-  using Ints = typename Simd::Ints;
   constexpr int kWidth = Simd::kWidth;
   for (int d = 0; d < dim; d += 2 * kWidth) {
     int at[2];
@@ -64,23 +106,20 @@ inline void integer_value_rows(const float* weights, const float* scales, int di
       const int first = d + v * kWidth;
       at[v] = (first / 16) * kKvTile * 16 + first % 16 * 2;
     }
-    Ints sums[kRows][2];
-    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero_ints();
+    Sums<Simd, kRows> sums;
     for (int tile = lo; tile < hi; ++tile) {
       const int8_t* values = reinterpret_cast<const int8_t*>(tiles[tile]);
-#pragma GCC unroll 4
-      for (int pair = 0; pair < kKvTile / 2; ++pair) {
-        const Ints x[2] = {Simd::load_pairs(values + at[0] + pair * 32), Simd::load_pairs(values + at[1] + pair * 32)};
-        for (int r = 0; r < kRows; ++r) {
-          const int16_t* row_weights = reinterpret_cast<const int16_t*>(weights + r * kScoreStride);
-          const Ints row = Simd::set_pair(row_weights + tile * kKvTile + 2 * pair);
-          for (int v = 0; v < 2; ++v) sums[r][v] = Simd::add_products(row, x[v], sums[r][v]);
-        }
+      const int16_t* tile_weights = reinterpret_cast<const int16_t*>(weights) + tile * kKvTile;
+      for (int pair = 0; pair < kKvTile / 2; pair += kSteps) {
+        const int8_t* const codes[2] = {values + at[0] + pair * 32, values + at[1] + pair * 32};
+        sums.add(tile_weights + 2 * pair, 2 * kScoreStride, codes);
       }
     }
+    sums.finish();
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
       for (int v = 0; v < 2; ++v)
-        Simd::store(out + r * dim + d + v * kWidth, Simd::mul(Simd::to_floats(sums[r][v]), Simd::set(scales[r])));
+        Simd::store(out + r * dim + d + v * kWidth, Simd::mul(sums.floats(r, v), Simd::set(scales[r])));
   }
 }
 
@@ -166,7 +205,7 @@ struct IntegerKernel {
   }
 
  private:
-  static constexpr int kRows = 6;  // 12 sums, 2 codes, an integer pair and its products: all registers of AVX2
+  static constexpr int kRows = Simd::kIntegerRows;
 };
 
 }  // namespace

@@ -41,8 +41,12 @@ struct Avx2 {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
   }
-  static float total(Vec a) {
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  // Of kVectors vectors, one after the other.
+  template <int kVectors>
+  static float total(const Vec (&a)[kVectors]) {
+    Vec sum = a[0];
+    for (int i = 1; i < kVectors; ++i) sum = add(sum, a[i]);
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
   }
@@ -59,6 +63,8 @@ struct Avx2 {
   }
 
   // ---- int8 caches: kWidth pairs of 16-bit integers ----
+  static constexpr int kIntegerRows = 6;  // 12 sums, 2 codes, an integer pair and its products: all registers
+  static constexpr int kLeastSums = 2;    // additions that take a cycle hold nothing up
   using Ints = __m256i;
 
   static Ints zero_ints() { return _mm256_setzero_si256(); }
@@ -77,6 +83,7 @@ struct Avx2 {
     asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
     return sum;
   }
+  static Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
   static Vec to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
   // Rounded to nearest even, kept within 16 bits.
   static void store_rounded(int16_t* p, Vec a) {

@@ -122,9 +122,7 @@ inline float weigh_row(float* row, int lo, int hi, Sight sight, float highest) {
     at += kKvTile;
   }
   for (; at < hi; at += kKvTile) Weights::clear(row, at);
-  typename Simd::Vec sum = sums[0];
-  for (int i = 1; i < Weights::kSums; ++i) sum = Simd::add(sum, sums[i]);
-  return Simd::total(sum);
+  return Simd::total(sums);
 }
 
 // The running result of some rows: largest scores, sums of weights, and weighted sums of V.

@@ -47,10 +47,12 @@ bool has_avx512_vnni() {
          bit(seven.ebx, 30) && bit(seven.ebx, 31) && bit(seven.ecx, 11);
 }
 
+bool has_avx512_bf16() { return has_avx512_vnni() && bit(cpuid(7, 1).eax, 5); }
+
 bool has_amx() {
-  const Cpuid seven = cpuid(7, 0), seven_one = cpuid(7, 1);
-  return has_avx512_vnni() && (enabled_state() & 0x60000) == 0x60000 && bit(seven.edx, 22) && bit(seven.edx, 24) &&
-         bit(seven.edx, 25) && bit(seven_one.eax, 5) && amx_permission();
+  const Cpuid seven = cpuid(7, 0);
+  return has_avx512_bf16() && (enabled_state() & 0x60000) == 0x60000 && bit(seven.edx, 22) && bit(seven.edx, 24) &&
+         bit(seven.edx, 25) && amx_permission();
 }
 
 }  // namespace
@@ -59,13 +61,14 @@ bool isa_supported(Isa isa) {
   switch (isa) {
     case Isa::kAvx2: return has_avx2();
     case Isa::kAvx512Vnni: return has_avx512_vnni();
+    case Isa::kAvx512Bf16: return has_avx512_bf16();
     case Isa::kAmx: return has_amx();
   }
   return false;
 }
 
 Isa detect_isa() {
-  for (Isa isa : {Isa::kAmx, Isa::kAvx512Vnni, Isa::kAvx2})
+  for (Isa isa : {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512Vnni, Isa::kAvx2})
     if (isa_supported(isa)) return isa;
   throw std::runtime_error("this CPU lacks AVX2, FMA or F16C, which the native executor needs at least");
 }
@@ -74,15 +77,16 @@ const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::kAvx2: return "avx2";
     case Isa::kAvx512Vnni: return "avx512_vnni";
+    case Isa::kAvx512Bf16: return "avx512_bf16";
     case Isa::kAmx: return "amx";
   }
   return "?";
 }
 
 Isa parse_isa(const std::string& name) {
-  for (Isa isa : {Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAmx})
+  for (Isa isa : {Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx})
     if (name == isa_name(isa)) return isa;
-  throw std::invalid_argument("instruction_set is '" + name + "', must be one of: avx2, avx512_vnni, amx");
+  throw std::invalid_argument("instruction_set is '" + name + "', must be one of: avx2, avx512_vnni, avx512_bf16, amx");
 }
 
 }  // namespace octavo

@@ -9,7 +9,8 @@ namespace octavo {
 enum class Isa : int {
   kAvx2 = 0,        // AVX2 + FMA + F16C
   kAvx512Vnni = 1,  // AVX512 F/BW/VL/DQ + VNNI
-  kAmx = 2,         // the same + AVX512-BF16 + AMX tile/int8/bf16, with the kernel's permission
+  kAvx512Bf16 = 2,  // the same + AVX512-BF16
+  kAmx = 3,         // the same + AMX tile/int8/bf16, with the kernel's permission
 };
 
 // The best set of this machine. Throws std::runtime_error where not even AVX2 is there.
@@ -18,7 +19,7 @@ Isa detect_isa();
 // True when the machine (and the operating system) can run `isa`.
 bool isa_supported(Isa isa);
 
-// "avx2", "avx512_vnni", "amx" <-> Isa. parse_isa throws std::invalid_argument with the allowed names.
+// "avx2", "avx512_vnni", "avx512_bf16", "amx" <-> Isa. parse_isa throws std::invalid_argument with the allowed names.
 const char* isa_name(Isa isa);
 Isa parse_isa(const std::string& name);
 

@@ -1,7 +1,5 @@
 // bfloat16 weights with AMX. Each output tile adds over k in one fixed order, whatever the number of rows.
-#include "linear/simd512.h"
-
-#include "linear/kernels.h"
+#include "linear/bf16_rows.h"
 #include "linear/tile_config.h"
 
 namespace octavo {
@@ -58,16 +56,8 @@ inline void multiply_1x2(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
 }
 
 inline void write_rows(const LinearCall& call, int64_t panel, int64_t row, const float* sums) {
-  const int64_t column = panel * kPanel, left = call.weight->n() - column;
-  const __mmask16 mask = left >= kPanel ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
   const int64_t count = call.rows - row < kTileRows ? call.rows - row : kTileRows;
-  for (int64_t r = 0; r < count; ++r) {
-    __m512 values = _mm512_loadu_ps(sums + 16 * r);
-    if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
-    float* const out = call.out + (row + r) * call.ldo + column;
-    if (call.accumulate) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), values);
-    _mm512_mask_storeu_ps(out, mask, values);
-  }
+  for (int64_t r = 0; r < count; ++r) write_panel_row(call, panel, row + r, _mm512_loadu_ps(sums + 16 * r));
 }
 
 void panel_pair(const LinearCall& call, int64_t panel, int count, float* sums) {

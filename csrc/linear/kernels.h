@@ -18,7 +18,7 @@ inline bool integer_tiles(Isa isa, int64_t rows) { return isa == Isa::kAmx && ro
 // The same for the others: from this many rows on they expand the weights to 16 bits; below, they multiply their codes.
 constexpr int64_t kAvx2WideRows = 3, kAvx512WideRows = 5;
 inline bool wide_rows(Isa isa, int64_t rows) {
-  return isa == Isa::kAvx2 ? rows >= kAvx2WideRows : isa == Isa::kAvx512Vnni && rows >= kAvx512WideRows;
+  return isa != Isa::kAmx && rows >= (isa == Isa::kAvx2 ? kAvx2WideRows : kAvx512WideRows);
 }
 
 inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -96,7 +96,8 @@ struct WideTiles {
 // For AMX: per 16 rows, per 64 inputs: the high bytes of a (int8) as a 16 x 64 tile, then the low bytes (uint8).
 inline int64_t integer_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k); }
 
-// kF32 (and kBf16 without AMX): rows of kp floats. kBf16 with AMX: per 16 rows, per 32 inputs, a 16 x 32 tile.
+// kF32 (and kBf16 without bf16 products): rows of kp floats. kBf16 with AVX512-BF16: rows of kp bfloat16; with AMX: per 16
+// rows, per 32 inputs, a 16 x 32 tile.
 inline int64_t bf16_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k); }
 
 // One call of linear(): see there.
@@ -125,6 +126,7 @@ void integer_linear_avx512(const LinearCall& call);
 void integer_linear_amx(const LinearCall& call);
 void float_linear_avx2(const LinearCall& call);    // kF32 and kBf16
 void float_linear_avx512(const LinearCall& call);  // kF32 and kBf16
+void bf16_linear_avx512bf16(const LinearCall& call);
 void bf16_linear_amx(const LinearCall& call);
 
 int64_t wide_scratch_bytes_avx2();
@@ -136,6 +138,7 @@ void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows,
 void prepare_vector_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_wide_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_bf16_row_avx512bf16(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 void prepare_bf16_tile_row_amx(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 
 }  // namespace octavo

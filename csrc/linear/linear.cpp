@@ -28,6 +28,7 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
     return prepare(x, k, row, rows, base);
   }
   if (kind == InputKind::kBf16 && isa == Isa::kAmx) return prepare_bf16_tile_row_amx(x, k, row, base);
+  if (kind == InputKind::kBf16 && isa == Isa::kAvx512Bf16) return prepare_bf16_row_avx512bf16(x, k, row, base);
   const int64_t kp = padded_k(k);
   float* const to = reinterpret_cast<float*>(base) + row * kp;
   std::memcpy(to, x, static_cast<size_t>(k) * sizeof(float));
@@ -37,7 +38,7 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
 int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows) {
   const bool integers = input_kind(weight.format()) == InputKind::kA14;
   if (isa == Isa::kAvx2) return integers && wide_rows(isa, rows) ? wide_scratch_bytes_avx2() : 0;
-  if (isa == Isa::kAvx512Vnni) return 0;
+  if (isa != Isa::kAmx) return 0;
   if (weight.format() == WeightFormat::kBf16) return bf16_scratch_bytes_amx();
   return integers && integer_tiles(isa, rows) ? integer_scratch_bytes_amx() : 0;
 }
@@ -54,6 +55,7 @@ void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t r
       return wide_rows(isa, rows) ? wide_linear_avx512(call) : integer_linear_avx512(call);
     case InputKind::kBf16:
       if (isa == Isa::kAmx) return bf16_linear_amx(call);
+      if (isa == Isa::kAvx512Bf16) return bf16_linear_avx512bf16(call);
       [[fallthrough]];
     case InputKind::kF32: return isa == Isa::kAvx2 ? float_linear_avx2(call) : float_linear_avx512(call);
   }

@@ -1,3 +1,4 @@
+#include "linear/bf16_rows.h"
 #include "linear/prepare_avx512.h"
 
 #include <cstring>
@@ -20,13 +21,7 @@ void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_
 }
 
 void prepare_bf16_tile_row_amx(const float* x, int64_t k, int64_t row, uint8_t* prepared) {
-  const int64_t kp = padded_k(k);
-  uint8_t* to = prepared + row / kTileRows * bf16_tile_bytes(k) + row % kTileRows * 64;
-  for (int64_t i = 0; i < kp; i += 32, to += 1024)
-    for (int64_t part = 0; part < 32; part += 16) {
-      const __m512 values = _mm512_maskz_loadu_ps(first_lanes(k - i - part), x + i + part);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 2 * part), (__m256i)_mm512_cvtneps_pbh(values));
-    }
+  round_row(x, k, prepared + row / kTileRows * bf16_tile_bytes(k) + row % kTileRows * 64, 1024);
 }
 
 }  // namespace octavo

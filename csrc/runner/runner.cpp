@@ -7,15 +7,14 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runner/segments.h"
+
 namespace octavo {
 namespace {
 
 // A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
 constexpr int64_t kOwnedRows = 32;
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
-constexpr int64_t kRowAlign = 16;  // floats: rows begin on cache lines
-
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -26,19 +25,9 @@ void require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument("step: " + message);
 }
 
-// Null for attention.
-const Domain* domain_of(const Phase& phase) {
-  if (const auto* rows = std::get_if<RowPhase>(&phase)) return &rows->domain;
-  if (const auto* linear = std::get_if<LinearPhase>(&phase)) return &linear->domain;
-  return nullptr;
-}
-
-// Whether `next` may read what other threads write in `phase`, when each thread keeps its own rows.
-bool reads_other_rows(const Phase& phase, const Phase& next) {
-  const auto* rows = std::get_if<RowPhase>(&phase);
-  if (rows != nullptr && rows->closed) return true;
-  return domain_of(next) == nullptr || *domain_of(next) != *domain_of(phase);
-}
+// A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
+// do not keep rows, all of them.
+int64_t rows_at_work(const ThreadTeam& team) { return std::max(kCachedRows, kOwnedRows * team.size()); }
 
 // Names of profile_names_ that every program has; then come the row operations in RowOp's order, then linears.
 enum ProfileKind { kSetup, kRows, kAttention, kWaiting, kRowOps };
@@ -54,7 +43,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       team_(team),
       kernels_(row_kernels(isa)),
       kv_shape_{program_.places_per_block(), program_.kv_place().kv_heads, program_.kv_place().head_dim, 0, kv_type},
-      buffers_(program_.buffer_widths().size()),
+      values_(program_, team.size(), rows_at_work(team)),
       scratch_(team.size()),
       cosines_(program_.ropes().size()),
       sines_(program_.ropes().size()),
@@ -79,10 +68,8 @@ void Runner::name_profile() {
   profile_.assign(profile_names_.size(), 0);
 }
 
-// A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
-// do not keep rows, all of them.
 void Runner::reserve_linear_memory() {
-  const int64_t rows = std::max(kCachedRows, kOwnedRows * team_.size());
+  const int64_t rows = rows_at_work(team_);
   for (int kind = 0; kind < kNumInputKinds; ++kind) {
     const int64_t k = program_.longest_input(static_cast<InputKind>(kind));
     for (int thread = 0; k > 0 && thread < team_.size(); ++thread)
@@ -153,35 +140,12 @@ void Runner::check(const StepView& step) const {
 
 // ---- setup: memory, slots, plans, rotary tables ----------------------------------------------------------------------
 
-float* Runner::at(const View& view, int64_t row) const {
-  if (view.buffer == kLogitsBuffer) return reinterpret_cast<float*>(logits_.data()) + row * program_.vocab_size();
-  return reinterpret_cast<float*>(buffers_[view.buffer].data()) + row * stride(view) + view.offset;
-}
-
-int64_t Runner::stride(const View& view) const {
-  return view.buffer == kLogitsBuffer ? program_.vocab_size()
-                                      : round_up(program_.buffer_widths()[view.buffer], kRowAlign);
-}
-
 int64_t Runner::arena_bytes() const {
-  int64_t total = static_cast<int64_t>(logits_.bytes());
-  for (const MappedMemory& memory : buffers_) total += memory.bytes();
+  int64_t total = values_.bytes();
   for (const auto& memories : prepared_)
     for (const MappedMemory& memory : memories) total += memory.bytes();
   for (const MappedMemory& memory : scratch_) total += memory.bytes();
   return total;
-}
-
-// Buffers grow to the largest step seen; memory that a step does not touch is not committed.
-void Runner::resize(const StepView& step) {
-  if (step.num_logits > logits_capacity_) {
-    logits_capacity_ = round_up(step.num_logits, 8);
-    logits_ = MappedMemory(logits_capacity_ * program_.vocab_size() * sizeof(float));
-  }
-  if (step.num_tokens <= token_capacity_) return;
-  token_capacity_ = round_up(step.num_tokens, 64);
-  for (size_t i = 0; i < buffers_.size(); ++i)
-    buffers_[i] = MappedMemory(token_capacity_ * round_up(program_.buffer_widths()[i], kRowAlign) * sizeof(float));
 }
 
 void Runner::map_slots(const StepView& step) {
@@ -230,7 +194,7 @@ float* Runner::execute(const StepView& step) {
   const int64_t start = now_ns();
   check(step);
   for (int64_t i = 0; i < step.num_copies; ++i) kv_->copy_block(step.copies[2 * i], step.copies[2 * i + 1]);
-  resize(step);
+  values_.resize(step.num_tokens, step.num_logits);
   map_slots(step);
   build_plans(step);
   for (size_t rope = 0; rope < cosines_.size(); ++rope) {
@@ -240,13 +204,12 @@ float* Runner::execute(const StepView& step) {
       sines_[rope].resize(floats);
     }
   }
-  profile_[kSetup] += now_ns() - start;
-  team_.run([&](int thread) { run_thread(step, thread); });
-  return reinterpret_cast<float*>(logits_.data());
+  team_.run([&](int thread) { run_thread(step, thread, start); });
+  return values_.logits();
 }
 
-void Runner::run_thread(const StepView& step, int thread) {
-  int64_t start = now_ns();
+// `start` is when the step began: to wake the other threads counts as setup.
+void Runner::run_thread(const StepView& step, int thread, int64_t start) {
   fill_rotary(step, thread);
   team_.barrier();
   count_time(kSetup, thread, start);
@@ -293,8 +256,7 @@ bool Runner::owns_rows(Domain domain, const StepView& step) const {
 size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, int64_t& start) {
   const std::vector<Phase>& phases = program_.phases();
   const Domain domain = *domain_of(phases[first]);
-  size_t end = first + 1;
-  while (end < phases.size() && !reads_other_rows(phases[end - 1], phases[end])) ++end;
+  const size_t end = segment_end(phases, first);
   const Range mine = share(rows_of(domain, step), thread, team_.size(), kOwnedRows);
   for (int64_t begin = mine.begin; begin < mine.end; begin += kCachedRows) {
     const Range rows{begin, std::min(begin + kCachedRows, mine.end)};
@@ -331,35 +293,37 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
     int64_t row;
     const RowBlock& block;
 
+    float* at(const View& view) const { return r.values_.at(view, row, block); }
+
     void operator()(const EmbedRow& op) const {
-      embed_row(*op.weight, step.token_ids[row], op.scale, r.at(op.out, row));
+      embed_row(*op.weight, step.token_ids[row], op.scale, at(op.out));
     }
     void operator()(const RmsNormRow& op) const {
-      r.kernels_.rms_norm(r.at(op.x, row), op.weight->data(), op.eps, op.heads, op.x.width, r.at(op.out, row));
+      r.kernels_.rms_norm(at(op.x), op.weight->data(), op.eps, op.heads, op.x.width, at(op.out));
     }
     void operator()(const RopeRow& op) const {
       const int64_t half = static_cast<int64_t>(r.program_.ropes()[op.rope].inv_freq.size());
-      r.kernels_.rope(r.at(op.x, row), op.heads, op.head_dim, half, &r.cosines_[op.rope][row * half],
+      r.kernels_.rope(at(op.x), op.heads, op.head_dim, half, &r.cosines_[op.rope][row * half],
                       &r.sines_[op.rope][row * half]);
     }
     void operator()(const WriteKvRow& op) const {
       const Slot slot = r.slots_[op.group][row];
-      write_kv(*r.kv_, op.place, op.kv_heads, op.head_dim, r.at(op.k, row), r.at(op.v, row), slot.block,
-               slot.offset);
+      write_kv(*r.kv_, op.place, op.kv_heads, op.head_dim, at(op.k), at(op.v), slot.block, slot.offset);
     }
     void operator()(const GatedActivationRow& op) const {
       const auto kernel = op.activation == Activation::kSilu ? r.kernels_.silu_mul : r.kernels_.gelu_tanh_mul;
-      kernel(r.at(op.gate, row), r.at(op.up, row), op.out.width, r.at(op.out, row));
+      kernel(at(op.gate), at(op.up), op.out.width, at(op.out));
     }
     void operator()(const AddRow& op) const {
-      r.kernels_.add(r.at(op.a, row), r.at(op.b, row), op.out.width, r.at(op.out, row));
+      r.kernels_.add(at(op.a), at(op.b), op.out.width, at(op.out));
     }
     void operator()(const SelectRow& op) const {
-      std::memcpy(r.at(op.out, row), r.at(op.x, step.logits_rows[row]), op.out.width * sizeof(float));
+      const float* x = r.values_.all_rows(op.x) + step.logits_rows[row] * r.values_.stride(op.x);
+      std::memcpy(at(op.out), x, op.out.width * sizeof(float));
     }
     void operator()(const PrepareRow& op) const {
-      prepare_row(r.isa_, op.kind, r.at(op.x, row), op.x.width, row - block.prepared.begin,
-                  block.prepared.end - block.prepared.begin, r.prepared_[static_cast<int>(op.kind)][block.memory].data());
+      prepare_row(r.isa_, op.kind, at(op.x), op.x.width, row - block.at_work.begin,
+                  block.at_work.end - block.at_work.begin, r.prepared_[static_cast<int>(op.kind)][block.memory].data());
     }
   };
   std::visit(Visitor{*this, step, row, block}, op);
@@ -367,7 +331,7 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
 
 // The panels of all parts form one list, of which `panels` are to be done.
 void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread) {
-  const int64_t rows = block.prepared.end - block.prepared.begin;
+  const int64_t rows = block.at_work.end - block.at_work.begin;
   int64_t first = 0;
   for (const LinearPart& part : phase.parts) {
     const int64_t count = part.weight->panels();
@@ -377,18 +341,21 @@ void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range p
     const InputKind kind = input_kind(part.weight->format());
     const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
     linear(isa_, *part.weight, prepared_[static_cast<int>(kind)][block.memory].data(), rows,
-           at(out, block.prepared.begin), stride(out), phase.accumulate, begin, end, scratch_[thread].data());
+           values_.at(out, block.at_work.begin, block), values_.stride(out), phase.accumulate, begin, end,
+           scratch_[thread].data());
   }
 }
 
 void Runner::run_attention(const AttentionPhase& phase, int thread) {
   const AttentionPlan& plan = plans_[phase.plan];
-  attention_phase1(isa_, plan, *kv_, phase.place, at(phase.q, 0), stride(phase.q), at(phase.out, 0), stride(phase.out),
-                   plan.shape().scale, thread);
+  const float* q = values_.all_rows(phase.q);
+  float* out = values_.all_rows(phase.out);
+  const int64_t q_stride = values_.stride(phase.q), out_stride = values_.stride(phase.out);
+  const float scale = plan.shape().scale;
+  attention_phase1(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread);
   if (!plan.needs_merge()) return;
   team_.barrier();
-  attention_phase2(isa_, plan, *kv_, phase.place, at(phase.q, 0), stride(phase.q), at(phase.out, 0), stride(phase.out),
-                   plan.shape().scale, thread);
+  attention_phase2(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread);
 }
 
 std::vector<std::pair<std::string, int64_t>> Runner::take_profile() {

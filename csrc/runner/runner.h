@@ -15,6 +15,7 @@
 #include "common/thread_team.h"
 #include "rows/row_kernels.h"
 #include "runner/phases.h"
+#include "runner/values.h"
 
 namespace octavo {
 
@@ -62,21 +63,14 @@ class Runner {
   struct Slot {
     int32_t block, offset;
   };
-  // Rows that one thread takes through row phases and linears, and the rows whose linear inputs lie together.
-  struct RowBlock {
-    Range rows;      // the thread does the row operations of these
-    Range prepared;  // and reads these in linears: the same ones, in its own memory, or all, in that of thread 0
-    int memory;
-  };
 
   void check(const StepView& step) const;
   void check_sequence(const StepView& step, int64_t seq) const;
   void reserve_linear_memory();
-  void resize(const StepView& step);
   void map_slots(const StepView& step);
   void build_plans(const StepView& step);
   void fill_rotary(const StepView& step, int thread);
-  void run_thread(const StepView& step, int thread);
+  void run_thread(const StepView& step, int thread, int64_t start);
   bool owns_rows(Domain domain, const StepView& step) const;
   void name_profile();
   void count_time(int kind, int thread, int64_t& start);
@@ -86,8 +80,6 @@ class Runner {
   void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread);
   void run_attention(const AttentionPhase& phase, int thread);
 
-  float* at(const View& view, int64_t row) const;
-  int64_t stride(const View& view) const;
   int64_t rows_of(Domain domain, const StepView& step) const {
     return domain == Domain::kTokens ? step.num_tokens : step.num_logits;
   }
@@ -99,11 +91,9 @@ class Runner {
   KvShape kv_shape_;
   std::unique_ptr<KvCache> kv_;
 
-  int64_t token_capacity_ = 0, logits_capacity_ = 0;
-  std::vector<MappedMemory> buffers_;                 // [capacity, padded width] float32 each
+  Values values_;
   std::array<std::vector<MappedMemory>, kNumInputKinds> prepared_;  // the linears' input, one at a time; per thread
   std::vector<MappedMemory> scratch_;                 // per thread
-  MappedMemory logits_;
   std::vector<std::vector<float>> cosines_, sines_;  // per rotary table: [tokens, half]
   std::vector<std::vector<Slot>> slots_;             // per KV group: [tokens]
   std::vector<AttentionPlan> plans_;

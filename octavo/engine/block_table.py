@@ -55,6 +55,13 @@ class BlockTableRows:
         self._free_rows = list(range(max_rows - 1, -1, -1))
         self._max_rows = max_rows
         self._arrays = [np.full((max_rows, 16), UNMAPPED, np.int32) for _ in range(num_groups)]
+        self._gathered: tuple[Int32Array, ...] = ()
+        self._gathered_rows: list[int] = []
+
+    @property
+    def max_rows(self) -> int:
+        """How many sequences can have tables at once."""
+        return self._max_rows
 
     @property
     def num_free(self) -> int:
@@ -62,15 +69,19 @@ class BlockTableRows:
         return len(self._free_rows)
 
     def gather(self, sequences: Series[HasTables], num_blocks: int) -> tuple[Int32Array, ...]:
-        """The tables of `sequences`, one C-contiguous [R, num_blocks] array per KV group; the caller owns
-        them."""
+        """The tables of `sequences`, one C-contiguous [R, num_blocks] array per KV group: those of the last call where
+        nothing has changed. Nobody writes them."""
         if num_blocks > self._arrays[0].shape[1]:
             self._widen(num_blocks)
-        for sequence in sequences:
-            if sequence.changed_from != UNCHANGED:
-                self._write(sequence)
-        rows = np.array([sequence.row for sequence in sequences], np.intp)
-        return tuple(np.ascontiguousarray(array[rows, :num_blocks]) for array in self._arrays)
+        changed = [sequence for sequence in sequences if sequence.changed_from != UNCHANGED]
+        for sequence in changed:
+            self._write(sequence)
+        rows = [sequence.row for sequence in sequences]
+        if changed or rows != self._gathered_rows or num_blocks != self._gathered[0].shape[1]:
+            index = np.array(rows, np.intp)
+            self._gathered = tuple(np.ascontiguousarray(array[index, :num_blocks]) for array in self._arrays)
+            self._gathered_rows = rows
+        return self._gathered
 
     def free(self, sequence: HasTables) -> None:
         """Takes a sequence's row back, if it has one."""

@@ -75,9 +75,9 @@ class Engine:
         self._new_state = new_state or _default_new_state()
         self._requests: dict[str, Request] = {}
         self._late_updates: list[SequenceUpdate] = []
-        self._computed_tokens = 0
+        self.computed_tokens = 0
         self._generated_tokens = 0
-        self._steps = 0
+        self.steps = 0
         executor.reserve_kv(config.num_blocks, config.block_size)
 
     # ---- requests ----
@@ -193,8 +193,8 @@ class Engine:
             self._late_updates = updates
             self._fail_all(error)
             raise
-        self._steps += 1
-        self._computed_tokens += len(built.step.token_ids)
+        self.steps += 1
+        self.computed_tokens += len(built.step.token_ids)
         self._commit(plan, updates)
         for rows, score in scores:
             self._append_scores(rows, score)
@@ -241,17 +241,15 @@ class Engine:
 
     def _append_sampled(self, sequences: list[Sequence], sampled: SampledTokens, updates: list[SequenceUpdate]) -> None:
         """Sequences grow; those that end give their blocks back."""
-        tokens: list[int] = sampled.token_ids.tolist()
-        logprobs: list[float] = sampled.logprobs.tolist()
-        tops = sampled.tops
-        for i, sequence in enumerate(sequences):
+        for i, token in enumerate(sampled.token_ids.tolist()):
+            sequence = sequences[i]
             if sequence.finish_reason is None:
                 try:
-                    updates.append(self._append(sequence, tokens[i], logprobs[i], tops[i]))
+                    updates.append(self._append(sequence, token, sampled, i))
                 except Exception as error:
                     self._fail(sequence.request, error, updates)
 
-    def _append(self, sequence: Sequence, token: int, logprob: float, top: Any) -> SequenceUpdate:
+    def _append(self, sequence: Sequence, token: int, sampled: SampledTokens, row: int) -> SequenceUpdate:
         if token < 0:
             raise ValueError("no token can be chosen: its logits are not numbers, or nothing is allowed")
         request = sequence.request
@@ -271,7 +269,7 @@ class Engine:
             request.request_id,
             sequence.index,
             token,
-            None if request.params.logprobs is None else token_logprob(logprob, top),
+            None if request.params.logprobs is None else token_logprob(sampled.logprobs[row], sampled.tops[row]),
             reason,
             stop_reason,
             request.num_cached_tokens,
@@ -378,9 +376,9 @@ class Engine:
             evictions=pool.num_evictions,
             prefix_queried_tokens=scheduler.prefix_queried_tokens,
             prefix_hit_tokens=scheduler.prefix_hit_tokens,
-            computed_tokens=self._computed_tokens,
+            computed_tokens=self.computed_tokens,
             generated_tokens=self._generated_tokens,
-            steps=self._steps,
+            steps=self.steps,
         )
 
 

@@ -55,9 +55,9 @@ class SequenceUpdate:
     """With the last token of a beam"""
 
 
-def token_logprob(logprob: float, top: Any | None) -> TokenLogprob:
+def token_logprob(logprob: Any, top: Any | None) -> TokenLogprob:
     """From a sampler's row: the chosen token's logprob, and the likeliest ones where they were asked for."""
     if top is None:
-        return TokenLogprob(logprob, 0, [], [])
+        return TokenLogprob(float(logprob), 0, [], [])
     ids = [int(token) for token in top.ids]
-    return TokenLogprob(logprob, int(top.rank), ids, [float(value) for value in top.logprobs])
+    return TokenLogprob(float(logprob), int(top.rank), ids, [float(value) for value in top.logprobs])

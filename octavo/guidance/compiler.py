@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -93,6 +92,8 @@ class GrammarCompiler:
         """The same on an event loop."""
         if params.structured_outputs is None:
             return None
+        import asyncio  # callers on a loop have it; others need not wait for it
+
         try:
             return await asyncio.wait_for(asyncio.wrap_future(self.submit(params)), COMPILE_SECONDS)
         except TimeoutError:

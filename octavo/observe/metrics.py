@@ -60,10 +60,11 @@ class EngineMetrics:
         if tokens > 1 and state.time_to_first_token is not None:
             self.per_token.observe((state.elapsed - state.time_to_first_token) / (tokens - 1))
 
-    def count_step(self, seconds: float, stats: EngineStats) -> None:
+    def count_step(self, seconds: float, computed_tokens: int) -> None:
+        """`computed_tokens`: of all steps up to this one."""
         self.step_seconds.observe(seconds)
-        self.step_tokens.observe(stats.computed_tokens - self._computed_tokens)
-        self._computed_tokens = stats.computed_tokens
+        self.step_tokens.observe(computed_tokens - self._computed_tokens)
+        self._computed_tokens = computed_tokens
 
     # ---- when somebody asks ----
 

@@ -42,15 +42,15 @@ class Timeline:
         self._clock = clock
         self._next = float("-inf")
 
-    def step(self, engine: Engine, stats: EngineStats) -> None:
+    def step(self, engine: Engine) -> None:
         """After a step: takes a sample if the last one is old enough."""
         if self._clock() >= self._next:
-            self.take(engine, stats)
+            self.take(engine)
 
-    def take(self, engine: Engine, stats: EngineStats) -> None:
+    def take(self, engine: Engine) -> None:
         """Takes a sample now."""
         self._next = self._clock() + self.interval
-        self._samples.append(make_sample(stats, engine_reservation(engine)))
+        self._samples.append(make_sample(engine.stats(), engine_reservation(engine)))
 
     def samples(self) -> list[Sample]:
         """Oldest first; from any thread."""

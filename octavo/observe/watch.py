@@ -14,7 +14,6 @@ from octavo.observe.timeline import Timeline
 if TYPE_CHECKING:
     from octavo.async_llm import AsyncLLM
     from octavo.engine.engine import Engine
-    from octavo.engine.stats import EngineStats
     from octavo.request_state import RequestState
 
 MAP_INTERVAL = 0.1
@@ -58,18 +57,18 @@ class EngineWatch:
         self._change()
         self.metrics.count_ended(state)
 
-    def stepped(self, engine: Engine, seconds: float, stats: EngineStats) -> None:
-        if stats.steps == self._steps:
+    def stepped(self, engine: Engine, seconds: float) -> None:
+        if engine.steps == self._steps:
             return  # there was nothing to do
-        self._steps = stats.steps
+        self._steps = engine.steps
         self._change()
-        self.metrics.count_step(seconds, stats)
-        self.timeline.step(engine, stats)
+        self.metrics.count_step(seconds, engine.computed_tokens)
+        self.timeline.step(engine)
 
-    def rested(self, engine: Engine, stats: EngineStats) -> None:
+    def rested(self, engine: Engine) -> None:
         if self.version != self._rested:
             self._rested = self.version
-            self.timeline.take(engine, stats)
+            self.timeline.take(engine)
 
     def _change(self) -> None:
         self.version += 1

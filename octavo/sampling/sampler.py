@@ -14,6 +14,7 @@ from octavo.sampling.sampling_state import SamplingState
 
 FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int32]
+_FLOAT32 = np.dtype(np.float32)
 
 
 class _Implementation(Protocol):
@@ -50,7 +51,7 @@ class Sampler:
         caller's thread only.
 
         use_native: True raises ImportError where the native library is missing, False takes numpy, None
-        takes what is there. instruction_set: "avx2", "avx512_vnni" or "amx"; empty: the best of this
+        takes what is there. instruction_set: "avx2", "avx512_vnni", "avx512_bf16" or "amx"; empty: the best of this
         machine.
         """
         self.vocab_size = vocab_size
@@ -70,15 +71,15 @@ class Sampler:
         num_rows = len(states)
         self._check_shape(logits, num_rows)
         token_ids = np.empty(num_rows, np.int32)
-        top = max((-1 if s.params.logprobs is None else s.params.logprobs for s in states), default=-1)
+        top = max([state.num_logprobs for state in states], default=-1)
         if top < 0:
             self._implementation.sample(logits, states, token_ids, None)
             return SampledTokens(token_ids, np.zeros(num_rows, np.float32), [None] * num_rows)
         arrays = LogprobArrays.empty(num_rows, top)
         self._implementation.sample(logits, states, token_ids, arrays)
         tops: list[TopLogprobs | None] = [
-            None if s.params.logprobs is None else arrays.row(i, min(s.params.logprobs, self.vocab_size))
-            for i, s in enumerate(states)
+            None if state.num_logprobs < 0 else arrays.row(i, min(state.num_logprobs, self.vocab_size))
+            for i, state in enumerate(states)
         ]
         return SampledTokens(token_ids, arrays.logprobs, tops)
 
@@ -111,7 +112,7 @@ class Sampler:
         return top_ids, top_logprobs
 
     def _check_shape(self, logits: FloatArray, num_rows: int) -> None:
-        if logits.shape != (num_rows, self.vocab_size) or logits.dtype != np.float32:
+        if logits.shape != (num_rows, self.vocab_size) or logits.dtype != _FLOAT32:
             raise ValueError(f"logits are {logits.dtype} {logits.shape}, must be float32 {(num_rows, self.vocab_size)}")
 
 
@@ -132,7 +133,8 @@ class _NativeSampler:
     ) -> None:
         row_class = self._row_class
         rows = [state.native_row(row_class) for state in states]
-        logits = np.require(logits, requirements=["C", "W"])
+        if not logits.flags.carray:
+            logits = np.require(logits, requirements=["C", "W"])
         if arrays is None:
             self._sampler.sample(logits, rows, token_ids)
         else:

@@ -40,6 +40,7 @@ class SamplingState:
         "constraint",
         "counts",
         "end_ids",
+        "num_logprobs",
         "output_len",
         "params",
         "seed",
@@ -57,6 +58,8 @@ class SamplingState:
         """params: also BeamSearchParams, for Sampler.continuations; seed: any integer, of which 64 bits count;
         sequence_index: 0 to n - 1, which answer of the request it is."""
         self.params = params
+        self.num_logprobs = -1 if params.logprobs is None else params.logprobs
+        """How many of the likeliest tokens are reported with each; -1 for nothing at all"""
         self.seed = seed & _MASK64
         self.sequence_index = sequence_index
         self.output_len = 0
@@ -96,6 +99,7 @@ class SamplingState:
         """A state of its own for a sequence that goes on from here."""
         child = type(self).__new__(type(self))
         child.params, child.seed, child.sequence_index = self.params, self.seed, self.sequence_index
+        child.num_logprobs = self.num_logprobs
         child.output_len, child.end_ids = self.output_len, self.end_ids
         child.counts = None if self.counts is None else self.counts.copy()
         child._allowed_mask, child._native = self._allowed_mask, None
@@ -150,7 +154,7 @@ class SamplingState:
             seed=self.seed,
             sequence_index=self.sequence_index,
             min_tokens=params.min_tokens,
-            logprobs=-1 if params.logprobs is None else params.logprobs,
+            logprobs=self.num_logprobs,
             end_ids=list(self.end_ids),
             bias_ids=list(bias),
             bias_values=list(bias.values()),

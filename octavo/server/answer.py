@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -11,26 +10,27 @@ from starlette.types import Receive, Scope, Send
 
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.admission import Ticket
+from octavo.server.chunk_pipe import ChunkPipe, chunk_pipe
 from octavo.server.context import ServerContext
 from octavo.server.errors import ApiError, as_api_error
+from octavo.server.event_json import encode
 from octavo.server.job import Job
 from octavo.server.lifeline import ClientGone, ClientTooSlow, Lifeline
 from octavo.server.request_log import note, note_failure
 
 DONE = b"data: [DONE]\n\n"
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class AnswerFormat(Protocol):
     """Makes the JSON of one kind of answer."""
 
-    def opening(self) -> list[dict[str, Any]]:
-        """Chunks before the first text of a stream."""
+    def opening(self) -> list[str]:
+        """Chunks before the first text of a stream, as JSON."""
 
-    def chunks(self, place: int, output: RequestOutput) -> list[dict[str, Any]]:
+    def chunks(self, place: int, output: RequestOutput) -> list[str]:
         """Chunks for what is new of one prompt."""
 
-    def closing(self, outputs: list[RequestOutput]) -> list[dict[str, Any]]:
+    def closing(self, outputs: list[RequestOutput]) -> list[str]:
         """Chunks after the last text of a stream."""
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
@@ -56,9 +56,11 @@ class Answer(Response):
         self._extra_headers = headers
         self._started = False
         self._outputs: dict[int, RequestOutput] = {}
+        self._pipe: ChunkPipe | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         job, context = self._job, self._context
+        self._pipe = chunk_pipe(scope)
         try:
             ticket = context.admission.admit(job.params.num_sequences, job.prompt_tokens)
             try:
@@ -91,7 +93,7 @@ class Answer(Response):
         if self._stream:
             await self._send(lifeline, send, self._form.closing(finished), last=True)
         else:
-            body = _encode(self._form.whole(finished)).encode()
+            body = encode(self._form.whole(finished)).encode()
             self._started = True
             await self._begin(send, {"content-type": "application/json", "content-length": str(len(body))})
             await send({"type": "http.response.body", "body": body, "more_body": False})
@@ -111,13 +113,16 @@ class Answer(Response):
         raw = [(name.lower().encode(), value.encode()) for name, value in (headers | self._extra_headers).items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
 
-    async def _send(self, lifeline: Lifeline, send: Send, chunks: list[dict[str, Any]], last: bool = False) -> None:
-        body = b"".join([f"data: {_encode(chunk)}\n\n".encode() for chunk in chunks])
+    async def _send(self, lifeline: Lifeline, send: Send, chunks: list[str], last: bool = False) -> None:
+        body = "".join([f"data: {chunk}\n\n" for chunk in chunks]).encode()
         if last:
             body += DONE
         if body:
             lifeline.begin_send()
-            await send({"type": "http.response.body", "body": body, "more_body": not last})
+            if self._pipe is None or last:
+                await send({"type": "http.response.body", "body": body, "more_body": not last})
+            else:
+                await self._pipe.send_chunk(body)
             lifeline.end_send()
 
     async def _fail(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +131,7 @@ class Answer(Response):
             await error.response()(scope, receive, send)
         elif self._stream:
             note_failure(scope, error.status)
-            body = f"data: {_encode(error.body)}\n\n".encode() + DONE
+            body = f"data: {encode(error.body)}\n\n".encode() + DONE
             await send({"type": "http.response.body", "body": body, "more_body": False})
 
     def _note(self, scope: Scope) -> None:

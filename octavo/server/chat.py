@@ -14,6 +14,7 @@ from octavo.prompts import TokenizedPrompt, text_size
 from octavo.server.answer import Answer, ending_json, usage_json
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
+from octavo.server.event_json import TEXT, TextEvent, encode
 from octavo.server.fields import CHAT_UNSUPPORTED, ChatFields, parse_fields, stream_usage
 from octavo.server.generation import deadline_seconds, ignored_header
 from octavo.server.job import Job
@@ -82,38 +83,43 @@ class ChatFormat:
         self._base = {"id": f"chatcmpl-{job.id}", "created": int(time.time()), "model": context.name}
         self._sent_tokens = [0] * self._n
         self._ended: set[int] = set()
+        self._text_events: dict[int, TextEvent] = {}
         self._readers: list[CallReader] | None = None
         if use is not None:
             form, drop = context.reader.tool_style.format, context.tokenizer.verbatim is not context.tokenizer
             self._readers = [CallReader(form, use, drop) for _ in range(self._n)]
 
-    def opening(self) -> list[dict[str, Any]]:
+    def opening(self) -> list[str]:
         """The role of each choice."""
         content = "" if self._readers is None else None
-        return [self._chunk(index, {"role": "assistant", "content": content}) for index in range(self._n)]
+        return [encode(self._chunk(index, {"role": "assistant", "content": content})) for index in range(self._n)]
 
-    def chunks(self, place: int, output: RequestOutput) -> list[dict[str, Any]]:
+    def chunks(self, place: int, output: RequestOutput) -> list[str]:
         """Chunks for each choice with something new."""
         chunks = []
         for completion in output.outputs:
             index = completion.index
             if index in self._ended:
                 continue
+            if self._readers is None and completion.logprobs is None and not completion.finished:
+                if completion.delta:
+                    chunks.append(self._text_event(index).json(completion.delta))
+                continue
             logprobs = self._new_logprobs(completion)
             deltas = self._deltas(completion)
             if deltas or logprobs or completion.finished:
                 *first, last = deltas or [{}]
-                chunks += [self._chunk(index, delta) for delta in first]
-                chunks.append(self._chunk(index, last, logprobs, completion))
+                chunks += [encode(self._chunk(index, delta)) for delta in first]
+                chunks.append(encode(self._chunk(index, last, logprobs, completion)))
             if completion.finished:
                 self._ended.add(index)
         return chunks
 
-    def closing(self, outputs: list[RequestOutput]) -> list[dict[str, Any]]:
+    def closing(self, outputs: list[RequestOutput]) -> list[str]:
         """Usage, if it was asked for."""
         if not self._usage:
             return []
-        return [{**self._base, "object": "chat.completion.chunk", "choices": [], "usage": usage_json(outputs)}]
+        return [encode({**self._base, "object": "chat.completion.chunk", "choices": [], "usage": usage_json(outputs)})]
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """All choices."""
@@ -131,6 +137,12 @@ class ChatFormat:
         if output.prompt_logprobs is not None:
             more["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs)
         return {**self._base, "object": "chat.completion", "choices": choices, "usage": usage_json(outputs), **more}
+
+    def _text_event(self, index: int) -> TextEvent:
+        """The chunk of a choice that goes on, with nothing new but text."""
+        if index not in self._text_events:
+            self._text_events[index] = TextEvent(self._chunk(index, {"content": TEXT}))
+        return self._text_events[index]
 
     def _deltas(self, completion: CompletionOutput) -> list[dict[str, Any]]:
         if self._readers is not None:

@@ -15,6 +15,7 @@ from octavo.prompts import TokenizedPrompt
 from octavo.server.answer import Answer, ending_json, usage_json
 from octavo.server.context import ServerContext
 from octavo.server.errors import bad_request
+from octavo.server.event_json import TEXT, TextEvent, encode
 from octavo.server.fields import (
     COMPLETION_UNSUPPORTED,
     CompletionFields,
@@ -104,29 +105,33 @@ class CompletionFormat:
         self._offsets: dict[int, TokenOffsets] = {}
         self._sent_tokens: dict[int, int] = {}
         self._ended: set[int] = set()
+        self._text_events: dict[int, TextEvent] = {}
 
-    def opening(self) -> list[dict[str, Any]]:
+    def opening(self) -> list[str]:
         """Nothing."""
         return []
 
-    def chunks(self, place: int, output: RequestOutput) -> list[dict[str, Any]]:
+    def chunks(self, place: int, output: RequestOutput) -> list[str]:
         """A chunk for each sequence with something new."""
-        choices = []
+        chunks = []
         for completion in output.outputs:
             index = place * self._job.params.n + completion.index
             if index in self._ended:
                 continue
+            if index in self._sent_tokens and completion.logprobs is None and not completion.finished:
+                if completion.delta:
+                    chunks.append(self._text_event(index, completion).json(completion.delta))
+                continue
             choice = self._choice(index, place, output, completion, completion.delta)
             if choice["text"] or choice["logprobs"] or completion.finished:
-                choices.append(choice)
+                chunks.append(encode(self._chunk(choice)))
             if completion.finished:
                 self._ended.add(index)
-        more = {"usage": None} if self._usage else {}
-        return [{**self._base, "choices": [choice], **more} for choice in choices]
+        return chunks
 
-    def closing(self, outputs: list[RequestOutput]) -> list[dict[str, Any]]:
+    def closing(self, outputs: list[RequestOutput]) -> list[str]:
         """Usage, if it was asked for."""
-        return [{**self._base, "choices": [], "usage": self._usage_json(outputs)}] if self._usage else []
+        return [encode({**self._base, "choices": [], "usage": self._usage_json(outputs)})] if self._usage else []
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """All choices."""
@@ -140,6 +145,18 @@ class CompletionFormat:
                 output = outputs[choice["index"] // self._job.params.n]
                 choice["prompt_logprobs"] = prompt_logprobs_json(output.prompt_logprobs)
         return {**self._base, "choices": choices, "usage": self._usage_json(outputs)}
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        more = {"usage": None} if self._usage else {}
+        return {**self._base, "choices": [choice], **more}
+
+    def _text_event(self, index: int, completion: CompletionOutput) -> TextEvent:
+        """The chunk of a choice that goes on, with nothing new but text."""
+        event = self._text_events.get(index)
+        if event is None:
+            choice = {"index": index, "text": TEXT, "logprobs": None, **ending_json(completion)}
+            event = self._text_events[index] = TextEvent(self._chunk(choice))
+        return event
 
     def _usage_json(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         return usage_json(outputs, count_output=self._fields.max_tokens > 0)

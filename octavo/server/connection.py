@@ -10,6 +10,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from octavo.server.chunk_pipe import offer
 from octavo.server.errors import ApiError
 from octavo.server.options import ServerOptions
 from octavo.server.request_log import log
@@ -70,6 +71,18 @@ class Connection(H11Protocol):
             self._relax()
         if self.conn.their_state is h11.DONE and self._ahead <= _MOST_AHEAD:
             self.flow.resume_reading()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:
+            offer(self.scope, self)
+
+    async def send_chunk(self, body: bytes) -> None:
+        """See ChunkPipe: these are the bytes that h11 would make of it."""
+        if self.flow.write_paused and not self.cycle.disconnected:
+            await self.flow.drain()
+        if not self.cycle.disconnected:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def on_response_complete(self) -> None:
         self._ahead = 0

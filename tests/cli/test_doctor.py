@@ -34,7 +34,7 @@ def test_report_has_every_section(octavo: Any, monkeypatch: pytest.MonkeyPatch) 
     for title in ("versions", "cpu", "threads", "memory", "native library", "executors", "models"):
         assert f"{title}\n" in result.output
     assert "instruction sets found: avx2; chosen: avx2" in result.output
-    assert "not on this machine: avx512_vnni, amx" in result.output
+    assert "not on this machine: avx512_vnni, avx512_bf16, amx" in result.output
     assert "native: usable" in result.output
     assert "reference: usable (slow" in result.output
 

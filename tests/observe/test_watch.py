@@ -86,7 +86,7 @@ def test_errors_are_counted() -> None:
     async def main() -> dict[str, float]:
         async with AsyncLLM.from_loaded(model) as llm:
             watch = EngineWatch(llm, "0")
-            watch.timeline.take = lambda engine, stats: None  # type: ignore[method-assign]  # a fake has no scheduler
+            watch.timeline.take = lambda engine: None  # type: ignore[method-assign]  # a fake has no scheduler
             engine.before_step = fail
             with pytest.raises(EngineError):
                 await run(llm)
@@ -140,7 +140,7 @@ def test_timeline_is_bounded_and_spaced(llm: AsyncLLM) -> None:
     timeline = Timeline(interval=0.5, length=10, clock=lambda: now)
     for step in range(100):
         now = step * 0.1
-        timeline.step(llm.loaded.engine, llm.stats())
+        timeline.step(llm.loaded.engine)
     assert len(timeline.samples()) == 10
 
 

@@ -10,7 +10,7 @@ from octavo.sampling_params import SamplingParams
 
 native = pytest.importorskip("octavo._native")
 
-INSTRUCTION_SETS = [name for name in ("avx2", "avx512_vnni", "amx") if native.isa_supported(name)]
+INSTRUCTION_SETS = [name for name in ("avx2", "avx512_vnni", "avx512_bf16", "amx") if native.isa_supported(name)]
 
 
 def random_params(rng):

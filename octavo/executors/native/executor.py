@@ -59,7 +59,7 @@ class NativeExecutor:
     "bfloat16" and "float32" convert all.
     kv_cache_dtype: how K and V are kept; "auto" is float32 for dtype "float32", else bfloat16. The attribute of this
     name says which.
-    instruction_set: "avx2", "avx512_vnni", "amx", or None for the best that the machine has.
+    instruction_set: "avx2", "avx512_vnni", "avx512_bf16", "amx", or None for the best that the machine has.
     """
 
     name = "native"

@@ -1,0 +1,58 @@
+// Where the values of a step live: a row of float32 for each token (or wanted logit) in each buffer of the program.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "common/mapped_memory.h"
+#include "common/thread_team.h"
+#include "runner/phases.h"
+
+namespace octavo {
+
+// Rows that one thread takes through row phases and linears, and the rows that lie together in a memory of rows at work.
+struct RowBlock {
+  Range rows;     // the thread does the row operations of these
+  Range at_work;  // and reads these in linears: the same ones, in its own memory, or all, in that of thread 0
+  int memory;
+};
+
+// Buffers whose values last beyond a segment hold all rows of a step; the others hold the rows at work, one memory a
+// thread, of which a thread with rows of its own uses its own, and the first one serves all while they share rows.
+class Values {
+ public:
+  Values(const PhaseList& program, int threads, int64_t rows_at_work);
+
+  // Grows to the largest step seen; memory that a step does not touch is not committed. Values are lost.
+  void resize(int64_t num_tokens, int64_t num_logits);
+
+  float* at(const View& view, int64_t row, const RowBlock& block) const {
+    if (view.buffer == kLogitsBuffer || lasting_[index(view.domain)][view.buffer]) return all_rows(view) + row * stride(view);
+    return floats(at_work_[block.memory]) + offsets_[view.buffer] + (row - block.at_work.begin) * stride(view) + view.offset;
+  }
+  // The first row of a value that lasts.
+  float* all_rows(const View& view) const {
+    return view.buffer == kLogitsBuffer ? logits() : floats(all_rows_[view.buffer]) + view.offset;
+  }
+  float* logits() const { return floats(logits_); }
+  // Floats from row to row.
+  int64_t stride(const View& view) const { return view.buffer == kLogitsBuffer ? vocab_size_ : strides_[view.buffer]; }
+
+  int64_t bytes() const;
+
+ private:
+  static int index(Domain domain) { return static_cast<int>(domain); }
+  static float* floats(const MappedMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
+
+  int64_t vocab_size_;
+  std::vector<int64_t> strides_;               // by buffer
+  std::vector<int64_t> offsets_;               // by buffer: its first row in a memory of rows at work, in floats
+  std::array<std::vector<bool>, 2> lasting_;   // by domain, by buffer
+  std::array<int64_t, 2> capacity_{0, 0};      // rows by domain
+  std::vector<MappedMemory> all_rows_;         // by buffer; none where no value lasts
+  std::vector<MappedMemory> at_work_;          // by thread
+  MappedMemory logits_;
+};
+
+}  // namespace octavo
