@@ -79,7 +79,7 @@ struct WideTiles {
   static constexpr int kMostRows = 24;  // sums in registers
   int64_t kp, rows, count, height;
   WideTiles(int64_t all_rows, int64_t k)
-      : kp(padded_k(k)), rows(all_rows), count((rows + kMostRows - 1) / kMostRows), height((rows + count - 1) / count) {}
+      : kp(padded_k(k)), rows(all_rows), count(rows > 0 ? (rows + kMostRows - 1) / kMostRows : 1), height((rows + count - 1) / count) {}
   int64_t tile_bytes() const { return height * (2 * kp + WideNorms::kBytes); }
   int64_t bytes() const { return count * tile_bytes(); }
   int64_t rows_of(int64_t tile) const { return rows - tile * height < height ? rows - tile * height : height; }
