@@ -145,15 +145,23 @@ def test_async_search_and_its_cancellation(model: str, llm: LLM) -> None:
         async with AsyncLLM(model, **OPTIONS) as llm:
             found = await asyncio.gather(*(search(llm, BeamSearchParams(3, 8)) for _ in range(3)))
             assert [facts(outputs[-1]) for outputs in found] == [facts(expected)] * 3
-            task = asyncio.create_task(search(llm, BeamSearchParams(4, 60, ignore_eos=True)))
-            await asyncio.sleep(0.01)
+            begun = asyncio.Event()
+
+            async def search_long() -> None:
+                async for _ in llm.beam_search("abc", BeamSearchParams(4, 60, ignore_eos=True)):
+                    begun.set()
+
+            task = asyncio.create_task(search_long())
+            await begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            begun, ended = await search(llm, BeamSearchParams(3, 30, ignore_eos=True))
-            assert not begun.finished and all(not each.token_ids and not each.text for each in begun.outputs)
+            *running, ended = await search(llm, BeamSearchParams(3, 30, ignore_eos=True))
+            for output in running:  # none where this task was not awake in between
+                assert not output.finished and all(not each.token_ids and not each.text for each in output.outputs)
+                assert output.metrics.time_to_first_token == ended.metrics.time_to_first_token
             assert [each.delta for each in ended.outputs] == [each.text for each in ended.outputs]
-            assert begun.metrics.time_to_first_token == ended.metrics.time_to_first_token is not None
+            assert ended.metrics.time_to_first_token is not None
             assert llm.stats().referenced_blocks == 0
 
     asyncio.run(main())

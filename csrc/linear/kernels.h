@@ -18,7 +18,7 @@ inline bool integer_tiles(Isa isa, int64_t rows) { return isa == Isa::kAmx && ro
 // The same for the others: from this many rows on they expand the weights to 16 bits; below, they multiply their codes.
 constexpr int64_t kAvx2WideRows = 3, kAvx512WideRows = 5;
 inline bool wide_rows(Isa isa, int64_t rows) {
-  return isa == Isa::kAvx2 ? rows >= kAvx2WideRows : isa != Isa::kAmx && rows >= kAvx512WideRows;
+  return isa != Isa::kAmx && rows >= (isa == Isa::kAvx2 ? kAvx2WideRows : kAvx512WideRows);
 }
 
 inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -81,8 +81,8 @@ struct WideTiles {
   WideTiles(int64_t all_rows, int64_t k)
       : kp(padded_k(k)),
         rows(all_rows),
-        count((rows + kMostRows - 1) / kMostRows),
-        height(count > 0 ? (rows + count - 1) / count : 0) {}
+        count(rows > 0 ? (rows + kMostRows - 1) / kMostRows : 1),
+        height((rows + count - 1) / count) {}
   int64_t tile_bytes() const { return height * (2 * kp + WideNorms::kBytes); }
   int64_t bytes() const { return count * tile_bytes(); }
   int64_t rows_of(int64_t tile) const { return rows - tile * height < height ? rows - tile * height : height; }
