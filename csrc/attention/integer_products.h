@@ -29,7 +29,7 @@ inline void prefetch_scales(const char* tile, int dim) {
   prefetch_line(tile + kKvTile * dim + kLine);
 }
 
-// Codes that two vectors of pairs take.
+// Bytes of codes that two vectors of pairs take.
 template <class Simd>
 constexpr int kStepBytes = 4 * Simd::kWidth;
 
