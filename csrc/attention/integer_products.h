@@ -21,6 +21,18 @@ inline const float* tile_scales(const char* tile, int dim) {
   return reinterpret_cast<const float*>(tile + kKvTile * dim);
 }
 
+constexpr int kLine = 64;
+inline void prefetch_line(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
+
+inline void prefetch_scales(const char* tile, int dim) {
+  prefetch_line(tile + kKvTile * dim);
+  prefetch_line(tile + kKvTile * dim + kLine);
+}
+
+// Bytes of codes that two vectors of pairs take.
+template <class Simd>
+constexpr int kStepBytes = 4 * Simd::kWidth;
+
 // The sums of kRows rows over two vectors of results each. Where kRows alone makes too few sums that are independent of
 // each other, each result is kept in several. GCC must unroll every loop over them to keep them in registers.
 template <class Simd, int kRows>
@@ -34,10 +46,12 @@ class Sums {
   }
 
   // Adds the products of kSteps pairs of every row, `stride` integers apart, with two vectors of codes: those at
-  // codes[v] + step * 32.
-  void add(const int16_t* rows, int stride, const int8_t* const* codes) {
+  // codes[v] + step * 32. As many bytes at `ahead` are prefetched meanwhile.
+  template <bool kPrefetch>
+  void add(const int16_t* rows, int stride, const int8_t* const* codes, const char* ahead) {
 #pragma GCC unroll 4
     for (int step = 0; step < kSteps; ++step) {
+      if (kPrefetch && step * kStepBytes<Simd> % kLine == 0) prefetch_line(ahead + step * kStepBytes<Simd>);
       const Ints x[2] = {Simd::load_pairs(codes[0] + step * 32), Simd::load_pairs(codes[1] + step * 32)};
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
@@ -67,9 +81,9 @@ class Sums {
   Ints sums_[kParts * kRows][2];
 };
 
-// scores[r][0..32) of kRows rows against one tile of keys. q: rows as IntegerKernel packs them.
-template <class Simd, int kRows>
-inline void integer_score_rows(const float* q, int dim, const char* tile, float* scores) {
+// scores[r][0..32) of kRows rows against one tile of keys. q: rows as IntegerKernel packs them. ahead: a tile to prefetch.
+template <class Simd, int kRows, bool kPrefetch>
+inline void integer_score_rows(const float* q, int dim, const char* tile, const char* ahead, float* scores) {
   constexpr int kWidth = Simd::kWidth;
   const float* k_scales = tile_scales(tile, dim);
   for (int token = 0; token < kKvTile; token += 2 * kWidth) {
@@ -81,7 +95,8 @@ inline void integer_score_rows(const float* q, int dim, const char* tile, float*
     Sums<Simd, kRows> sums;
     for (int pair = 0; pair < dim / 2; pair += kSteps) {
       const int8_t* const codes[2] = {keys[0] + pair * 32, keys[1] + pair * 32};
-      sums.add(reinterpret_cast<const int16_t*>(q) + 2 * pair, 2 * dim, codes);
+      sums.template add<kPrefetch>(reinterpret_cast<const int16_t*>(q) + 2 * pair, 2 * dim, codes,
+                                   ahead + token * dim + pair * kStepBytes<Simd>);
     }
     sums.finish();
 #pragma GCC unroll 16
@@ -96,7 +111,8 @@ inline void integer_score_rows(const float* q, int dim, const char* tile, float*
 }
 
 // out[r][0..dim) = weights of tiles [lo, hi) times V, for kRows rows. weights, scales: as round_weights() leaves them.
-template <class Simd, int kRows>
+// Prefetches tiles kTilesAhead further on.
+template <class Simd, int kRows, bool kPrefetch>
 inline void integer_value_rows(const float* weights, const float* scales, int dim, const char* const* tiles, int lo,
                                int hi, float* out) {
   constexpr int kWidth = Simd::kWidth;
@@ -112,7 +128,8 @@ inline void integer_value_rows(const float* weights, const float* scales, int di
       const int16_t* tile_weights = reinterpret_cast<const int16_t*>(weights) + tile * kKvTile;
       for (int pair = 0; pair < kKvTile / 2; pair += kSteps) {
         const int8_t* const codes[2] = {values + at[0] + pair * 32, values + at[1] + pair * 32};
-        sums.add(tile_weights + 2 * pair, 2 * kScoreStride, codes);
+        sums.template add<kPrefetch>(tile_weights + 2 * pair, 2 * kScoreStride, codes,
+                                     tiles[tile + kTilesAhead] + d * kKvTile + pair * kStepBytes<Simd>);
       }
     }
     sums.finish();
@@ -148,14 +165,6 @@ inline float round_weights(float* row, int dim, const char* const* tiles, int lo
   return largest < kTiniest ? 0.0f : largest / kInt16Max;
 }
 
-// Before the scores of a tile: what they do not read at once is then under way.
-inline void prefetch_tiles(const PartitionTiles& tiles, int tile, int hi, int dim) {
-  for (int64_t at = 0; at < kKvTile * (dim + 4); at += 64) {
-    if (tile + 1 < hi) _mm_prefetch(tiles.k[tile + 1] + at, _MM_HINT_T0);
-    _mm_prefetch(tiles.v[tile] + at, _MM_HINT_T1);
-  }
-}
-
 // The kernel over int8 caches, as driver.h wants it.
 template <class SimdType>
 struct IntegerKernel {
@@ -180,12 +189,20 @@ struct IntegerKernel {
   static void scores(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
                      float* scores) {
     for (int tile = lo; tile < hi; ++tile) {
-      prefetch_tiles(tiles, tile, hi, dim);
+      const char* ahead = tiles.k[tile + kTilesAhead];
+      prefetch_scales(ahead, dim);
+      prefetch_scales(tiles.v[tile], dim);
       for (int r = 0; r < rows; r += kRows) {
         const int n = rows - r < kRows ? rows - r : kRows;
         dispatch_rows<kRows>(n, [&](auto count) {
-          integer_score_rows<Simd, decltype(count)::value>(q + (first_row + r) * dim, dim, tiles.k[tile],
-                                                           scores + r * kScoreStride + tile * kKvTile);
+          constexpr int kCount = decltype(count)::value;
+          const float* first = q + (first_row + r) * dim;
+          float* out = scores + r * kScoreStride + tile * kKvTile;
+          if (r == 0) {
+            integer_score_rows<Simd, kCount, true>(first, dim, tiles.k[tile], ahead, out);
+          } else {
+            integer_score_rows<Simd, kCount, false>(first, dim, tiles.k[tile], ahead, out);
+          }
         });
       }
     }
@@ -199,7 +216,12 @@ struct IntegerKernel {
       float scales[kRows];
       for (int i = 0; i < n; ++i) scales[i] = round_weights<Simd>(first + i * kScoreStride, dim, tiles, lo, hi);
       dispatch_rows<kRows>(n, [&](auto count) {
-        integer_value_rows<Simd, decltype(count)::value>(first, scales, dim, tiles, lo, hi, out + r * dim);
+        constexpr int kCount = decltype(count)::value;
+        if (r == 0) {
+          integer_value_rows<Simd, kCount, true>(first, scales, dim, tiles, lo, hi, out);
+        } else {
+          integer_value_rows<Simd, kCount, false>(first, scales, dim, tiles, lo, hi, out + r * dim);
+        }
       });
     }
   }

@@ -54,16 +54,19 @@ void add_norms(int64_t i, __m512i values, WideNorms& norms) {
 void prepare_wide_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
   const WideTiles layout(rows, k);
   uint8_t* const tile = prepared + row_scales_bytes(rows) + row / layout.height * layout.tile_bytes();
+  const int64_t place = row % layout.height;
+  const auto line = [&](int64_t i) { return tile + 2 * (layout.offset(i) + 32 * place); };
+  // Another core has read the lines of the last inputs, and they are apart: asked for one by one, each would be waited for.
+  for (int64_t i = 0; i < layout.kp; i += 32) __builtin_prefetch(line(i), 1);
   const RowScale scale = row_scale(x, k);
   reinterpret_cast<float*>(prepared)[row] = scale.scale;
   const __m512 inverse = _mm512_set1_ps(scale.inverse);
   const bool zeros = scale.inverse == 0.0f;  // x may hold infinities: not to be multiplied
-  const int64_t place = row % layout.height;
   WideNorms norms;
   for (int64_t i = 0; i < layout.kp; i += 32) {
     const __m512i values = zeros ? _mm512_setzero_si512()
                                  : exchanged(quantise16(x, i, k, inverse), quantise16(x, i + 16, k, inverse));
-    _mm512_storeu_si512(tile + 2 * (layout.offset(i) + 32 * place), values);
+    _mm512_storeu_si512(line(i), values);
     add_norms(i, values, norms);
   }
   std::memcpy(tile + 2 * layout.kp * layout.height + place * WideNorms::kBytes, norms.largest, sizeof norms.largest);

@@ -99,6 +99,9 @@ void panel_tile(const LinearCall& call, const WideTiles& layout, int64_t panel, 
   const int64_t kp = layout.kp, row = tile * layout.height;
   const uint8_t *const bytes = call.weight->panel(panel), *const scales = bytes + F::scale_offset(kp);
   const int16_t* const inputs = layout.values(call.prepared, tile);
+  // In prefill these lines come from memory: asked for when they are written, each would be waited for.
+  for (int r = 0; r < static_cast<int>(sizeof...(R)); ++r)
+    __builtin_prefetch(call.out + (row + r) * call.ldo + panel * kPanel, 1);
   TileSums<R...> sums;
   for (int64_t first = 0; first < kp; first += run) {
     const int64_t end = std::min(first + run, kp);
