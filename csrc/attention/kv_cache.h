@@ -13,15 +13,17 @@
 // So an AMX tile of K (16 dim pairs x 16 tokens) or V (16 token pairs x 16 dims) in bf16 is 16 consecutive 64-byte rows.
 //
 // int8: a V row of a token and head is code * scale with scale = largest magnitude / 127 and codes in [-127, 127], rounded
-// to nearest even. A K row is so after its rotation (scaled_rows.h), which the kernels give to queries too. A token's bytes depend on nothing but the token, so a block can be shared, copied and filled
-// further at any time. A row of magnitudes below 1e-30 is zeros; one that is not finite has codes 0 and the scale NaN.
+// to nearest even. A K row is so after its rotation (scaled_rows.h), which the kernels give to queries too. A token's bytes
+// depend on nothing but the token, so a block can be shared, copied and filled further at any time. A row of magnitudes
+// below 1e-30 is zeros; one that is not finite has codes 0 and the scale NaN.
 //
 // Invariant: every V code in a cache is finite, whatever a model produced, and whether its slot is in use or not.
 // Masked positions take part in the products with weight 0, and 0 x finite adds nothing, while 0 x NaN would poison rows
 // that must not see the slot. Memory starts as zeros, and write_kv stores a token whose V row is not finite (or
 // overflows bf16) as V = 0 with K = NaN: its score is NaN, so exactly the rows that see it become NaN. K and scales may be
 // anything: scores of masked positions are replaced, not multiplied, and so are their weights times V's scale. K and V
-// never share bytes, even between layers of different shapes. Whoever restores saved blocks must have got them from a cache of the same layout.
+// never share bytes, even between layers of different shapes. Whoever restores saved blocks must have got them from a cache
+// of the same layout.
 #pragma once
 
 #include <cstddef>

@@ -124,7 +124,8 @@ void panel_tile_of(const LinearCall& call, const WideTiles& layout, int64_t pane
 
 // All panels for tiles [begin, end), at most kCachedTiles.
 template <class F, int... I>
-void tile_group(const LinearCall& call, const WideTiles& layout, int64_t begin, int64_t end, std::integer_sequence<int, I...>) {
+void tile_group(const LinearCall& call, const WideTiles& layout, int64_t begin, int64_t end,
+                std::integer_sequence<int, I...>) {
   using Kernel = void (*)(const LinearCall&, const WideTiles&, int64_t, int64_t, int64_t);
   static constexpr Kernel kKernels[] = {panel_tile_of<F, I + 1>...};
   int64_t runs[kCachedTiles];
