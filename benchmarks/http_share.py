@@ -5,7 +5,7 @@
 
 Each round asks `octavo serve` for so many answers of 128 tokens to 128, in a closed loop, and before and after it an
 engine without a server in a process of its own for as many at once, its prefix cache off, as `octavo bench throughput`
-does. `http_share` is the median over rounds of HTTP's output tokens/s over the mean of the two beside it. COMMAND is any
+does. `http_share` is the median over rounds of HTTP's output tokens/s over the mean of both beside it. COMMAND is any
 client that prints JSON with the figure somewhere in it; {url}, {model}, {concurrency}, {requests} and {seed} are filled
 in. Every round has a seed of its own: the prefix cache finds nothing.
 """
