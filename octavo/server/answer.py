@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.admission import Ticket
-from octavo.server.chunk_pipe import ChunkPipe, chunk_pipe
+from octavo.server.chunk_pipe import ChunkPipe, chunk_pipe, cut
 from octavo.server.context import ServerContext
 from octavo.server.errors import ApiError, as_api_error
 from octavo.server.event_json import encode
@@ -68,8 +68,11 @@ class Answer(Response):
                     await self._run(ticket, lifeline, send)
             finally:
                 ticket.close()
-        except (ClientGone, ClientTooSlow) as error:
-            note(scope, outcome="client gone" if isinstance(error, ClientGone) else "client too slow")
+        except ClientGone:
+            note(scope, outcome="client gone")
+        except ClientTooSlow:
+            note(scope, outcome="client too slow")
+            cut(scope)
         except Exception as error:
             if isinstance(error, ValueError):  # the grammar was not good, or the prompt can never fit
                 error = ValueError(job.explain(str(error)))

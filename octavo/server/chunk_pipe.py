@@ -1,4 +1,4 @@
-"""The short way for pieces of a streamed answer: from where it is made to its connection."""
+"""The short way from where a streamed answer is made to its connection."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class ChunkPipe(Protocol):
         """Sends a piece of an answer whose head was sent, has no content-length, and whose last piece goes the usual
         way. Waits while the client reads too slowly; does nothing where it has left."""
 
+    def cut(self) -> None:
+        """Ends the connection at once, with all that its client has not taken: to close it would wait for that."""
+
 
 def offer(scope: object, pipe: ChunkPipe) -> None:
     """Called by a connection for a request that has just come."""
@@ -29,3 +32,10 @@ def chunk_pipe(scope: Scope) -> ChunkPipe | None:
     Every layer between (four of middleware, and h11 with its check of states) would pass such a piece on as it is.
     """
     return scope.get(_KEY) if scope.get("http_version") == "1.1" else None
+
+
+def cut(scope: Scope) -> None:
+    """Ends the connection of a request whose client takes nothing; another server than ours closes it in its way."""
+    pipe: ChunkPipe | None = scope.get(_KEY)
+    if pipe is not None:
+        pipe.cut()

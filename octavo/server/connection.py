@@ -84,6 +84,11 @@ class Connection(H11Protocol):
         if not self.cycle.disconnected:
             self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
+    def cut(self) -> None:
+        """See ChunkPipe."""
+        self.cycle.disconnected = True
+        self.transport.abort()
+
     def on_response_complete(self) -> None:
         self._ahead = 0
         super().on_response_complete()

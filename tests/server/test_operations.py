@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import socket
@@ -101,56 +100,6 @@ def test_deadline_ends_a_request(fake: Callable[..., Running], header: bool) -> 
     assert json.loads(error.removeprefix("data: "))["error"]["code"] == "deadline_exceeded"
     assert done == "data: [DONE]"
     assert server.client.post("/v1/completions", json=body, headers={"X-Request-Timeout": "soon"}).status_code == 400
-
-
-def test_slow_client_is_dropped_and_the_others_notice_nothing(fake: Callable[..., Running]) -> None:
-    """The application alone, with a client that takes one event and then no more."""
-    server = fake(slow_client_seconds=0.1)
-    app = server.server.config.app
-    engine = engine_of(server)
-    engine.before_step = lambda: time.sleep(0.0005)
-    sent: list[dict[str, Any]] = []
-    body = json.dumps(LONG | {"stream": True}).encode()
-    scope = {
-        "type": "http", "method": "POST", "path": "/v1/completions", "raw_path": b"/v1/completions",
-        "query_string": b"", "headers": [(b"content-type", b"application/json")], "client": ("x", 1),
-        "server": ("x", 1), "scheme": "http", "http_version": "1.1", "root_path": "",
-    }  # fmt: skip
-
-    async def main() -> None:
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            if messages:
-                return messages.pop()
-            await asyncio.Event().wait()
-            return {}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-            if len(sent) > 2:
-                await asyncio.Event().wait()
-
-        other = asyncio.create_task(asyncio.to_thread(server.complete, prompt="hello", max_tokens=5))
-        await asyncio.wait_for(app(scope, receive, send), 5)
-        assert (await other).json()["choices"][0]["text"] == "HELLO"
-
-    asyncio.run(main())
-    assert len(sent) == 3
-    until(lambda: not engine.running)
-
-
-def test_slow_reader_gets_all_text_in_fewer_events(fake: Callable[..., Running]) -> None:
-    server = fake(lambda request: "x" * 2000)
-    connection = send_request(server, {"prompt": "a", "max_tokens": 3000, "stream": True})
-    until(lambda: server.llm.progress().unfinished == 0)
-    data = b""
-    while b"[DONE]" not in data:
-        data += connection.recv(65536)
-    connection.close()
-    texts = [json.loads(line[6:])["choices"][0]["text"] for line in data.splitlines() if line.startswith(b"data: {")]
-    assert "".join(texts) == "x" * 2000
-    assert len(texts) < 2000
 
 
 def test_fault_in_one_request_ends_that_one_only(fake: Callable[..., Running]) -> None:
