@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -33,6 +35,9 @@ def litellm() -> Iterator[Any]:
         module = import_module("litellm")
         patch.setattr(module, "num_retries", 0)
         yield module
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it leaves sockets and event loops to the collector
+        gc.collect()
 
 
 @pytest.fixture
