@@ -57,7 +57,8 @@ inline void multiply_1x2(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
 
 inline void write_rows(const LinearCall& call, int64_t panel, int64_t row, const float* sums) {
   const int64_t count = call.rows - row < kTileRows ? call.rows - row : kTileRows;
-  for (int64_t r = 0; r < count; ++r) write_panel_row(call, panel, row + r, _mm512_loadu_ps(sums + 16 * r));
+  for (int64_t r = 0; r < count; ++r)
+    write_columns(call, row + r, panel * kPanel, _mm512_loadu_ps(sums + 16 * r));
 }
 
 void panel_pair(const LinearCall& call, int64_t panel, int count, float* sums) {

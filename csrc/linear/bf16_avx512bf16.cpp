@@ -36,7 +36,7 @@ void multiply(const LinearCall& call, int64_t panel, int64_t row, int64_t ahead)
     }
   }
   for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) write_panel_row(call, panel + p, row + r, sums[r][p]);
+    for (int p = 0; p < Panels; ++p) write_columns(call, row + r, (panel + p) * kPanel, sums[r][p]);
 }
 
 template <int Panels, int Rows = kRows>

@@ -1,10 +1,7 @@
-// Inputs rounded to bfloat16, and the outputs of a panel: for the kernels that multiply bf16 pairs.
+// Inputs rounded to bfloat16, for the kernels that multiply bf16 pairs.
 #pragma once
 
-#include "linear/simd512.h"
-
-#include "linear/kernels.h"
-#include "linear/prepare_avx512.h"
+#include "linear/vectors_avx512.h"
 
 namespace octavo {
 namespace {
@@ -17,16 +14,6 @@ inline void round_row(const float* x, int64_t k, uint8_t* to, int64_t step) {
       const __m512 values = _mm512_maskz_loadu_ps(first_lanes(k - i - part), x + i + part);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 2 * part), (__m256i)_mm512_cvtneps_pbh(values));
     }
-}
-
-// Stores one row of a panel's sums, with the bias, on top of what is there where the call says so.
-inline void write_panel_row(const LinearCall& call, int64_t panel, int64_t row, __m512 values) {
-  const int64_t column = panel * kPanel;
-  const __mmask16 mask = first_lanes(call.weight->n() - column);
-  if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
-  float* const out = call.out + row * call.ldo + column;
-  if (call.accumulate) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), values);
-  _mm512_mask_storeu_ps(out, mask, values);
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ class Worker {
     pending.d_low = _mm512_cvtps_pd(_mm256_loadu_ps(d));
     pending.d_high = _mm512_cvtps_pd(_mm256_loadu_ps(d + 8));
     pending.bias = call_.weight->bias() ? call_.weight->bias() + column : nullptr;
-    pending.mask = columns >= kPanel ? __mmask16(0xffff) : __mmask16((1u << columns) - 1);
+    pending.mask = first_lanes(columns);
     pending.add_carried = first > 0;
     pending.carry = first + kCarrySteps < steps_;
     return pending;

@@ -11,11 +11,6 @@
 namespace octavo {
 namespace {
 
-// The first `count` lanes of 16.
-inline __mmask16 first_lanes(int64_t count) {
-  return count >= 16 ? __mmask16(0xffff) : count <= 0 ? __mmask16(0) : __mmask16((1u << count) - 1);
-}
-
 struct RowScale {
   float scale, inverse;  // inverse 0: all integers are zeros
 };

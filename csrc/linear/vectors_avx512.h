@@ -40,6 +40,15 @@ inline PairScales load_pair_scales(const uint8_t* scales) {
   }
 }
 
+// Writes what a row gets in the 16 columns from `column`: with the bias, on top of what is there where the call says so.
+inline void write_columns(const LinearCall& call, int64_t row, int64_t column, __m512 values) {
+  const __mmask16 mask = first_lanes(call.weight->n() - column);
+  if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
+  float* const out = call.out + row * call.ldo + column;
+  if (call.accumulate) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), values);
+  _mm512_mask_storeu_ps(out, mask, values);
+}
+
 struct Sums16 {
   __m512d low, high;  // of columns 0-7 and 8-15, exact integers
 };
@@ -50,13 +59,7 @@ inline void write_sums16(const LinearCall& call, const Sums16& sums, __m512 row_
   const __m256 d_low = _mm512_castps512_ps256(row_scales), d_high = _mm512_extractf32x8_ps(row_scales, 1);
   const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(sums.low, _mm512_mul_pd(s, _mm512_cvtps_pd(d_low))));
   const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(sums.high, _mm512_mul_pd(s, _mm512_cvtps_pd(d_high))));
-  __m512 values = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-  const int64_t left = call.weight->n() - column;
-  const __mmask16 mask = left >= kPanel ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
-  if (call.weight->bias()) values = _mm512_add_ps(values, _mm512_loadu_ps(call.weight->bias() + column));
-  float* const out = call.out + row * call.ldo + column;
-  if (call.accumulate) values = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), values);
-  _mm512_mask_storeu_ps(out, mask, values);
+  write_columns(call, row, column, _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
 }
 
 }  // namespace
