@@ -4,10 +4,10 @@
                                             [--client 'COMMAND'] [--figure output_tokens_per_s] [--serve 'OPTIONS']
 
 Each round asks `octavo serve` for so many answers of 128 tokens to 128, in a closed loop, and before and after it an
-engine without a server in a process of its own for as many at once, its prefix cache off, as `octavo bench throughput`
-does. `http_share` is the median over rounds of HTTP's output tokens/s over the mean of both beside it. COMMAND is any
-client that prints JSON with the figure somewhere in it; {url}, {model}, {concurrency}, {requests} and {seed} are filled
-in. Every round has a seed of its own: the prefix cache finds nothing.
+engine without a server in a process of its own for the same, so many at once as a call, its prefix cache off, as
+`octavo bench throughput` does. `http_share` is the median over rounds of HTTP's output tokens/s over the mean of both
+beside it. COMMAND is any client that prints JSON with the figure somewhere in it; {url}, {model}, {concurrency},
+{requests} and {seed} are filled in. Every round has a seed of its own: the prefix cache finds nothing.
 """
 
 from __future__ import annotations
@@ -30,20 +30,24 @@ CLIENT = (
     f"{sys.executable} -m octavo bench serve --json --url {{url}} --model {{model}} --concurrency {{concurrency}} "
     "--requests {requests} --seed {seed}"
 )
+CHORES_SECONDS = 1.0
+"""A server that has just become idle makes memory ready for the next requests: not while the other side is measured"""
 TOKENS = 128
 """Of each prompt and of each answer"""
 
 
 def work_offline(model: str) -> None:
-    """A child: loads the model and says so; then answers as many prompts at once as a line asks for, and says how many
-    output tokens a second that made."""
+    """A child: loads the model and says so. A line asks for so many calls of so many prompts; the answer to it says how
+    many output tokens a second they made."""
     with LLM(model, enable_prefix_caching=False) as llm:
         params = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True)
         print("ready", flush=True)
         for seed, line in enumerate(sys.stdin):
-            prompts = random_prompts(int(line), TOKENS, llm.loaded.vocab_size, seed)
+            calls, concurrency = map(int, line.split())
+            prompts = random_prompts(calls * concurrency, TOKENS, llm.loaded.vocab_size, seed)
             started = time.perf_counter()
-            llm.generate(prompts, params)
+            for first in range(0, len(prompts), concurrency):
+                llm.generate(prompts[first : first + concurrency], params)
             print(len(prompts) * TOKENS / (time.perf_counter() - started), flush=True)
 
 
@@ -55,9 +59,9 @@ class Offline:
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._read()
 
-    def tokens_per_s(self, concurrency: int) -> float:
+    def tokens_per_s(self, concurrency: int, requests: int) -> float:
         assert self._process.stdin is not None
-        print(concurrency, file=self._process.stdin, flush=True)
+        print(max(1, requests // concurrency), concurrency, file=self._process.stdin, flush=True)
         return float(self._read())
 
     def close(self) -> None:
@@ -100,12 +104,14 @@ def measure(
     options: argparse.Namespace, offline: Offline, port: int, concurrency: int, requests: int
 ) -> dict[str, Any]:
     """One row: medians over the rounds."""
-    offline.tokens_per_s(concurrency)
+    offline.tokens_per_s(concurrency, requests)
     over_http(options, port, concurrency, requests, 1_000_000 * concurrency)
-    before, http, shares = [offline.tokens_per_s(concurrency)], [], []
+    time.sleep(CHORES_SECONDS)
+    before, http, shares = [offline.tokens_per_s(concurrency, requests)], [], []
     for number in range(options.rounds):
         http.append(over_http(options, port, concurrency, requests, 1_000_000 * concurrency + 1 + number))
-        before.append(offline.tokens_per_s(concurrency))
+        time.sleep(CHORES_SECONDS)
+        before.append(offline.tokens_per_s(concurrency, requests))
         shares.append(http[-1] / statistics.mean(before[-2:]))
         print(f"{concurrency} at once: {http[-1]:.0f}, share {shares[-1]:.3f}", file=sys.stderr)
     return {

@@ -66,7 +66,7 @@ class AsyncLLM:
         interval: float = 0.0,
     ) -> AsyncIterator[RequestOutput]:
         """Streams the answer to one prompt. Tokens that come less than `interval` seconds after an output are given
-        together with the first later one, or at the end; among more than 16 requests the interval is longer in
+        together with the first later one, or at the end; among more than 24 requests the interval is longer in
         proportion. Raises ValueError at the first `anext` for a bad prompt, or for an id that is in use."""
         read = functools.partial(self._reader.read, prompt)
         return self._generate(read, _size(prompt), sampling_params, request_id, interval)

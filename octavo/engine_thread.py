@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -21,18 +21,25 @@ from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
+    from octavo.engine.sequence_update import SequenceUpdate
     from octavo.engine.stats import EngineStats
     from octavo.guidance import TokenConstraint
     from octavo.loading import LoadedModel
     from octavo.request_state import RequestState
 
+PAUSE_SECONDS = 0.05
+"""After so long without a request, memory is committed for the KV of the next ones."""
+
+READY_BYTES = 128 * 2**20
+"""So much of it: where a host takes its guests' unused memory back, 2 MB cost the step that first writes them 4 ms"""
+
 IDLE_SECONDS = 2.0
-"""After so long without a request, KV memory that holds nothing goes back to the system."""
+"""After so long more, KV memory that holds nothing goes back to the system, but for that."""
 
 STATS_SECONDS = 0.1
-"""Age at which a step renews what stats() says, if no request has ended in it: few ask, and it costs each step"""
+"""Age at which a step renews what stats() says, if no reader is told of something before: it costs each step"""
 
-FEW_STREAMS = 16
+FEW_STREAMS = 24
 """With more of them the intervals between a stream's outputs grow in proportion: all together get as many a second"""
 
 _T = TypeVar("_T")
@@ -43,8 +50,8 @@ class EngineObserver(RequestObserver, Protocol):
     """Told, in the engine's thread, of requests and steps. It must be quick; where it raises, it is told no
     more."""
 
-    def stepped(self, engine: Engine, seconds: float) -> None:
-        """A step took so long."""
+    def stepped(self, engine: Engine, steps: Sequence[tuple[float, int]]) -> None:
+        """What was computed since the last call: each step's seconds, and engine.computed_tokens after it."""
 
     def rested(self, engine: Engine) -> None:
         """There is nothing to do any more."""
@@ -79,7 +86,8 @@ class EngineThread:
     """Owns the engine. Other threads leave commands; it sleeps on a condition while there is nothing to do.
 
     The lock guards commands, streams and request states. It is held while tokens are handed out, never while
-    the engine computes.
+    the engine computes. What steps have made is handed out when a reader may be told of it, and before any command
+    is done: between two steps as little is done, of memory as little touched, as can be.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -89,6 +97,10 @@ class EngineThread:
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, Stream] = {}
         self._held: dict[Stream, None] = {}  # have something to read, and are not told yet
+        self._updates: list[SequenceUpdate] = []  # are not handed out yet
+        self._num_steps = 0
+        self._steps: list[tuple[float, int]] = []  # of which the observer was not told yet
+        self._due = 0.0  # when the next reader may be told of something
         self._looks: set[Future[Any]] = set()
         self._observer: EngineObserver | None = None
         self._closing = False
@@ -119,6 +131,7 @@ class EngineThread:
             if not self._streams and not self._stepping:
                 self._last_step = time.monotonic()
             self._streams[request_id] = stream
+            self._due = 0.0
             self._commands.append(lambda: self._add(stream))
             self._condition.notify()
         return stream
@@ -129,6 +142,7 @@ class EngineThread:
             stream.ready.clear()
             stream.told = False
             stream.due = time.monotonic() + stream.interval * max(1.0, len(self._streams) / FEW_STREAMS)
+            self._due = min(self._due, stream.due)
             if stream.state.error is not None:
                 raise stream.state.error
             return stream.state.next_output()
@@ -196,49 +210,83 @@ class EngineThread:
             self._thread.join()
 
     def _work(self) -> None:
+        engine = self._loaded.engine
         try:
             while self._handle_commands():
                 started = time.monotonic()
                 self._stepping = True
                 try:
-                    updates = self._loaded.engine.step()
+                    updates = engine.step()
                 except Exception as error:
                     self._fail(error)
                     continue
                 finally:
                     self._stepping = False
-                self._last_step = time.monotonic()
-                with self._condition:
-                    changed = self._driver.deliver(updates)
-                    if self._last_step >= self._stats_due or any(state.finished for state in changed):
-                        self._take_stats()
-                    self._tell_observer(self._last_step - started)
-                    self._tell(changed, self._last_step)  # last: whom it wakes wants the lock
+                self._last_step = now = time.monotonic()
+                self._updates += updates
+                if engine.steps != self._num_steps:  # else there was nothing to do
+                    self._num_steps = engine.steps
+                    self._steps.append((now - started, engine.computed_tokens))
+                if now >= self._due or self._driver.awaits(updates):
+                    with self._condition:
+                        self._hand_out(now)
         finally:
             self._end()
 
-    def _tell_observer(self, seconds: float | None) -> None:
-        """Of a step, or without seconds that there is nothing to do."""
+    def _hand_out(self, now: float = 0.0) -> None:
+        """Takes what steps have made to the requests, and wakes those readers that are due now."""
+        steps, self._steps = self._steps, []
+        updates, self._updates = self._updates, []
+        if not steps and not updates:
+            return
+        changed = self._driver.deliver(updates)
+        if now >= self._stats_due or any(state.finished for state in changed):
+            self._take_stats()
+        if steps:
+            self._tell_observer(steps)
+        self._tell(changed, now)  # last: whom it wakes wants the lock
+        self._due = min([self._stats_due, *(stream.due for stream in self._streams.values() if not stream.told)])
+
+    def _tell_observer(self, steps: list[tuple[float, int]]) -> None:
+        """Of steps, or without any that there is nothing to do."""
         if self._observer is None:
             return
         try:
-            if seconds is None:
-                self._observer.rested(self._loaded.engine)
+            if steps:
+                self._observer.stepped(self._loaded.engine, steps)
             else:
-                self._observer.stepped(self._loaded.engine, seconds)
+                self._observer.rested(self._loaded.engine)
         except Exception:
             _log.exception("the observer failed and is told no more")
             self._observer = self._driver.observer = None
 
-    def _handle_commands(self) -> bool:
-        """Waits until there is work. False when closing."""
+    def _rest(self) -> None:
+        """Until there is something to do: does the chores, and sleeps."""
+        for seconds in self._chores():
+            with self._condition:
+                if self._condition.wait_for(lambda: self._closing or self._commands, seconds):
+                    return
+
+    def _chores(self) -> Iterator[float | None]:
+        """What is done without requests, in small pieces, each after the seconds that it yields; None: nothing more."""
+        ready = READY_BYTES // self._loaded.block_bytes
+        yield PAUSE_SECONDS
+        for _ in self._driver.commit_ahead(ready):
+            yield 0.0
+        yield IDLE_SECONDS
+        self._driver.release_idle_memory(ready)
         with self._condition:
-            idle: float | None = IDLE_SECONDS
-            while not (self._closing or self._commands or self._driver.has_unfinished):
-                if not self._condition.wait(idle):
-                    self._driver.release_idle_memory()
-                    self._take_stats()
-                    idle = None  # once is enough: nothing changes before the next command
+            self._take_stats()
+        yield None
+
+    def _handle_commands(self) -> bool:
+        """Does what other threads have asked for, and waits until there is work. False when closing."""
+        if not self._driver.has_unfinished:
+            self._rest()
+        elif not self._commands and not self._closing:
+            return True  # what comes now has time until after the next step
+        with self._condition:
+            self._hand_out()
             while self._commands and not self._closing:
                 command = self._commands.popleft()
                 try:
@@ -247,7 +295,7 @@ class EngineThread:
                     self._tell(self._driver.abort_all(_engine_error(error)))
             if not self._driver.has_unfinished:
                 self._take_stats()
-                self._tell_observer(None)
+                self._tell_observer([])
             return not self._closing
 
     def _add(self, stream: Stream) -> None:
@@ -295,12 +343,14 @@ class EngineThread:
 
     def _fail(self, error: Exception) -> None:
         with self._condition:
+            self._hand_out()
             self._tell(self._driver.abort_all(_engine_error(error)))
 
     def _end(self) -> None:
         """Nobody waits for ever: every reader that is left gets an error."""
         with self._condition:
             self._closing = True
+            self._hand_out()
             error = EngineError("the AsyncLLM was closed")
             self._tell(self._driver.abort_all(error))
             for future in self._looks:

@@ -4,7 +4,7 @@ own."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -120,11 +120,18 @@ class RequestDriver:
         return states
 
     def step(self) -> list[RequestState]:
-        """One engine step: the states that changed, each once."""
+        """One engine step, delivered: the states that changed, each once."""
         return self.deliver(self.engine.step())
 
+    def awaits(self, updates: Iterable[SequenceUpdate]) -> bool:
+        """Whether a step's updates must be delivered before the next step: one ends something, or text decides
+        whether one does."""
+        if any(update.finish_reason is not None for update in updates):
+            return True
+        return any(state.params.stop for state in self._states.values())
+
     def deliver(self, updates: Iterable[SequenceUpdate]) -> list[RequestState]:
-        """Takes a step's updates to their requests. What fails for one request ends that request only."""
+        """Takes the updates of steps to their requests. What fails for one request ends that request only."""
         changed: dict[str, RequestState] = {}
         for update in updates:
             state = self._states.get(update.request_id)
@@ -145,6 +152,10 @@ class RequestDriver:
             except Exception as error:
                 self.abort(state.request_id, error)
         return list(changed.values())
+
+    def commit_ahead(self, num_blocks: int) -> Iterator[None]:
+        """Commits KV memory for requests to come, piece by piece; nothing may run, nor begin before the end of it."""
+        return iter(()) if self._states else self.engine.commit_ahead(num_blocks)
 
     def release_idle_memory(self, keep_blocks: int = 0) -> int:
         """Gives KV memory that holds nothing back to the system, if nothing runs: the number of blocks."""

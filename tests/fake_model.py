@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,6 +95,7 @@ class FakeEngine:
         self.finished: list[tuple[str, int, str]] = []
         self.steps = 0
         self.released = 0
+        self.committed = 0
         self.kept_blocks = 0
         self.dropped = 0
         self.generated = 0
@@ -144,6 +145,11 @@ class FakeEngine:
 
     def close(self) -> None:
         pass
+
+    def commit_ahead(self, num_blocks: int) -> Iterator[None]:
+        for _ in range(min(num_blocks, 3)):
+            self.committed += 1
+            yield
 
     def release_idle_memory(self, keep_blocks: int = 0) -> int:
         self.released += 1

@@ -12,6 +12,7 @@ import pytest
 from fake_model import echo, make_fake_model
 
 from octavo import AsyncLLM, RequestOutput, SamplingParams
+from octavo.engine_thread import READY_BYTES
 from octavo.loading import LoadedModel
 from octavo.request_driver import EngineError, RequestError
 
@@ -182,6 +183,35 @@ def test_thousand_readers_that_leave_in_every_state_leave_nothing_behind(fake_mo
     asyncio.run(main())
 
 
+def test_abort_gives_what_was_made_within_the_interval(fake_model: LoadedModel) -> None:
+    engine: Any = fake_model.engine
+
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model) as llm:
+            stream = llm.generate("x" * 1000, LONG, "a", interval=60.0)
+            first = await anext(stream)
+            before = engine.steps
+            await until(lambda: engine.steps >= before + 5)
+            await llm.abort("a")
+            last = await anext(stream)
+            assert last.outputs[0].finish_reason == "abort"
+            assert len(last.outputs[0].token_ids) >= len(first.outputs[0].token_ids) + 5
+            assert last.outputs[0].text == "X" * len(last.outputs[0].token_ids)
+
+    asyncio.run(main())
+
+
+def test_stop_string_ends_a_stream_at_once_within_its_interval(fake_model: LoadedModel) -> None:
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model) as llm:
+            params = SamplingParams(max_tokens=1000, stop="STOP")
+            outputs = await asyncio.wait_for(collect(llm, "hello stop" + "x" * 900, params, interval=60.0), 30)
+            assert outputs[-1].outputs[0].text == "HELLO " and outputs[-1].outputs[0].stop_reason == "STOP"
+            assert len(outputs[-1].outputs[0].token_ids) < 20
+
+    asyncio.run(main())
+
+
 def test_request_id_in_use_is_refused(fake_model: LoadedModel) -> None:
     engine: Any = fake_model.engine
     engine.gate.clear()
@@ -337,6 +367,22 @@ def test_idle_memory_is_given_back_once_after_a_while(fake_model: LoadedModel, m
             assert engine.dropped == 1
             await asyncio.sleep(0.1)
             assert engine.released == 3, "an engine that stays idle sleeps"
+
+    asyncio.run(main())
+
+
+def test_memory_is_committed_while_there_is_no_request(
+    fake_model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.engine_thread.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("octavo.engine_thread.IDLE_SECONDS", 0.02)
+    engine: Any = fake_model.engine
+
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model):
+            await until(lambda: engine.committed == 3)
+            await until(lambda: engine.released == 1)
+            assert engine.kept_blocks == READY_BYTES // fake_model.block_bytes
 
     asyncio.run(main())
 

@@ -187,10 +187,24 @@ KvCache::KvCache(const KvShape& shape, int64_t num_blocks)
 
 KvCache::~KvCache() { munmap(mapping_, mapping_bytes_); }
 
-void KvCache::release(int64_t first, int64_t count) {
+void KvCache::check_range(int64_t first, int64_t count) const {
   if (first < 0 || count < 0 || first + count > num_blocks_)
     throw std::out_of_range("blocks " + std::to_string(first) + " to " + std::to_string(first + count) +
                             " are not in a cache of " + std::to_string(num_blocks_));
+}
+
+void KvCache::commit(int64_t first, int64_t count) {
+  check_range(first, count);
+#ifdef MADV_POPULATE_WRITE
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(block(first)) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(block(first + count));
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
+#endif
+}
+
+void KvCache::release(int64_t first, int64_t count) {
+  check_range(first, count);
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(block(first)) + page - 1) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(block(first + count)) / page * page;

@@ -83,6 +83,10 @@ class KvCache {
   int64_t reserved_bytes() const { return num_blocks_ * layout_.block_bytes; }
   char* block(int64_t id) const { return base_ + id * layout_.block_bytes; }
 
+  // Commits the memory of blocks [first, first + count) before they are written, what they hold unchanged: the first touch
+  // of a huge page takes a virtual machine milliseconds. Only a hint: some systems do not do it. Throws std::out_of_range.
+  void commit(int64_t first, int64_t count);
+
   // Gives the memory of blocks [first, first + count) back to the system: whole pages inside the range become zeros,
   // its ragged edges keep their bytes. Throws std::out_of_range.
   void release(int64_t first, int64_t count);
@@ -94,6 +98,8 @@ class KvCache {
   bool holds(int kv_heads, int head_dim) const;
 
  private:
+  void check_range(int64_t first, int64_t count) const;
+
   KvShape shape_;
   KvLayout layout_;
   int64_t num_blocks_;

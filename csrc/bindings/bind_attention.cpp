@@ -162,6 +162,7 @@ void bind_attention(nb::module_& m) {
       .def_prop_ro("block_bytes", [](const KvCache& cache) { return cache.layout().block_bytes; })
       .def_prop_ro("reserved_bytes", &KvCache::reserved_bytes)
       .def("write", &write, "place"_a, "k"_a, "v"_a, "slots"_a)
+      .def("commit", &KvCache::commit, "first"_a, "count"_a)
       .def("release", &KvCache::release, "first"_a, "count"_a)
       .def("copy_block", &KvCache::copy_block, "source"_a, "destination"_a)
       .def("block", &block_view, "id"_a, nb::rv_policy::reference, "The bytes of a block, writable.");

@@ -127,6 +127,7 @@ void bind_runner(nb::module_& m) {
            "program"_a, "instruction_set"_a, "kv_dtype"_a, "team"_a, nb::keep_alive<1, 5>())
       .def("block_bytes", &Runner::block_bytes)
       .def("reserve_kv", &Runner::reserve_kv)
+      .def("commit_blocks", &Runner::commit_blocks, nb::call_guard<nb::gil_scoped_release>())
       .def("release_blocks", &Runner::release_blocks)
       .def("execute", &execute)
       .def_prop_ro("arena_bytes", &Runner::arena_bytes)

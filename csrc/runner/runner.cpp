@@ -94,6 +94,11 @@ void Runner::reserve_kv(int64_t num_blocks, int block_size) {
   kv_ = std::make_unique<KvCache>(kv_shape_, num_blocks);
 }
 
+void Runner::commit_blocks(int64_t first, int64_t count) {
+  if (!kv_) throw std::logic_error("commit_blocks before reserve_kv");
+  kv_->commit(first, count);
+}
+
 void Runner::release_blocks(int64_t first, int64_t count) {
   if (!kv_) throw std::logic_error("release_blocks before reserve_kv");
   kv_->release(first, count);

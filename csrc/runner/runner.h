@@ -44,6 +44,7 @@ class Runner {
 
   int64_t block_bytes(int block_size) const;
   void reserve_kv(int64_t num_blocks, int block_size);
+  void commit_blocks(int64_t first, int64_t count);
   void release_blocks(int64_t first, int64_t count);
 
   // Throws std::invalid_argument where the step does not fit the program or the KV memory; nothing has run then.

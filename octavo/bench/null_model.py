@@ -29,6 +29,9 @@ class NullExecutor:
     def reserve_kv(self, num_blocks: int, block_size: int) -> None:
         """There is no memory."""
 
+    def commit_blocks(self, first: int, count: int) -> None:
+        pass
+
     def release_blocks(self, first: int, count: int) -> None:
         """There is no memory."""
 

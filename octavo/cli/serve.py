@@ -48,7 +48,7 @@ _SERVER_NAMES = (
 @click.option("--keep-alive-seconds", type=float, default=5.0, show_default=True, help="For idle connections.")
 @click.option("--request-seconds", type=float, default=600.0, show_default=True, help="Deadline of a request.")
 @click.option(
-    "--stream-interval", type=float, default=0.03, show_default=True, help="Seconds; faster tokens are sent together."
+    "--stream-interval", type=float, default=0.05, show_default=True, help="Seconds; faster tokens are sent together."
 )
 @click.option("--slow-client-seconds", type=float, default=30.0, show_default=True, help="Then it is dropped.")
 @click.option("--stall-seconds", type=float, default=30.0, show_default=True, help="Then not ready.")

@@ -147,6 +147,15 @@ class BlockPool:
 
     # ---- segments ----
 
+    def upcoming(self, count: int) -> list[int]:
+        """The next ids that allocate() will hand out without evicting, at most `count`, in their order; opens the
+        segments that they are in."""
+        missing = count - sum(map(len, self._free_ids))
+        while self._closed and missing > 0:
+            missing -= self._open_segment()
+        ids = [block for free in self._free_ids for block in reversed(free)]
+        return ids[:count]
+
     def releasable_segments(self) -> list[tuple[int, int]]:
         """(first block, count) of each open segment whose blocks are all free."""
         return [
@@ -191,12 +200,14 @@ class BlockPool:
     def _segment_size(self, index: int) -> int:
         return min(self.segment_blocks, self.num_blocks - index * self.segment_blocks)
 
-    def _open_segment(self) -> None:
+    def _open_segment(self) -> int:
+        """Its size."""
         index = (self._closed & -self._closed).bit_length() - 1
         first = index * self.segment_blocks
         self._free_ids[index] = list(range(first + self._segment_size(index) - 1, first - 1, -1))
         self._with_free |= 1 << index
         self._closed &= ~(1 << index)
+        return len(self._free_ids[index])
 
     def _evict(self) -> None:
         block, _ = self._cached.popitem(last=False)

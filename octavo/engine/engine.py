@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -333,6 +333,13 @@ class Engine:
     def close(self) -> None:
         """Lets go of the sampler, which may share the executor's threads. No step may follow."""
         del self.sampler
+
+    def commit_ahead(self, num_blocks: int) -> Iterator[None]:
+        """Commits the memory of the next blocks that requests will take, a block an iteration: then these need not wait
+        for it. Nothing else may happen to the engine before the iteration ends or is given up."""
+        for block in self.pool.upcoming(num_blocks):
+            self.executor.commit_blocks(block, 1)
+            yield
 
     def release_idle_memory(self, keep_blocks: int = 0) -> int:
         """Gives the memory of segments without any content back to the system: number of blocks given back.

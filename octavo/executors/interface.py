@@ -32,6 +32,11 @@ class Executor(Protocol):
         """Reserves address space for block ids 0 to num_blocks - 1; memory is committed by the first write."""
         ...
 
+    def commit_blocks(self, first: int, count: int) -> None:
+        """Commits the memory of block ids [first, first + count) before anything writes them, where the system can: the
+        step that does has not to wait for it. Their content stays."""
+        ...
+
     def release_blocks(self, first: int, count: int) -> None:
         """Gives the memory of block ids [first, first + count) back to the system. Their content is lost."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from octavo.observe.block_map import BlockMap, Capture, capture
@@ -37,7 +37,6 @@ class EngineWatch:
         self.version = 0
         """Grows whenever blocks may have changed"""
         self._waiting: dict[object, Callable[[], None]] = {}
-        self._steps = 0
         self._rested = -1
         self._lock = asyncio.Lock()
         self._map: BlockMap | None = None
@@ -57,12 +56,10 @@ class EngineWatch:
         self._change()
         self.metrics.count_ended(state)
 
-    def stepped(self, engine: Engine, seconds: float) -> None:
-        if engine.steps == self._steps:
-            return  # there was nothing to do
-        self._steps = engine.steps
+    def stepped(self, engine: Engine, steps: Sequence[tuple[float, int]]) -> None:
         self._change()
-        self.metrics.count_step(seconds, engine.computed_tokens)
+        for seconds, computed_tokens in steps:
+            self.metrics.count_step(seconds, computed_tokens)
         self.timeline.step(engine)
 
     def rested(self, engine: Engine) -> None:

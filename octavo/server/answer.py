@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from math import inf
 from typing import Any, Protocol
 
 from starlette.responses import Response
@@ -81,7 +82,7 @@ class Answer(Response):
             self._note(scope)
 
     async def _run(self, ticket: Ticket, lifeline: Lifeline, send: Send) -> None:
-        interval = self._context.options.stream_interval
+        interval = self._context.options.stream_interval if self._stream else inf
         async with aclosing(self._job.outputs(self._context.llm, interval)) as outputs:
             async for place, output in outputs:
                 ticket.start(place)

@@ -41,7 +41,7 @@ class ServerOptions:
     """An idle connection is closed after so long"""
     request_seconds: float = 600.0
     """A request's deadline, where it asks for none or for a later one"""
-    stream_interval: float = 0.03
+    stream_interval: float = 0.05
     """Seconds between the events of a prompt's stream, or 0: tokens that come faster are sent together, which spares
     the processor for the engine"""
     slow_client_seconds: float = 30.0

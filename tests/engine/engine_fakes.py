@@ -43,10 +43,14 @@ class FakeExecutor:
         self.keep_steps = False
         self.fail_next: Exception | None = None
         self.released: list[tuple[int, int]] = []
+        self.committed: list[int] = []
 
     def reserve_kv(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
         self.kv = np.full((num_blocks, block_size), -1, np.int64)
+
+    def commit_blocks(self, first: int, count: int) -> None:
+        self.committed += range(first, first + count)
 
     def release_blocks(self, first: int, count: int) -> None:
         self.released.append((first, count))

@@ -60,6 +60,17 @@ def test_free_blocks_of_low_segments_come_first_so_that_high_ones_drain():
     assert pool.releasable_segments() == [(6, 3)]
 
 
+def test_upcoming_blocks_are_those_that_are_allocated_next():
+    pool = BlockPool(9, segment_blocks=3)
+    taken = [pool.allocate() for _ in range(4)]
+    pool.release(taken[1])
+    assert len(pool.upcoming(3)) == 3 and pool.num_committed == 6
+    upcoming = pool.upcoming(4)
+    assert pool.num_committed == 9 and pool.num_free == 6
+    assert [pool.allocate() for _ in range(4)] == upcoming
+    assert len(pool.upcoming(100)) == 2
+
+
 def test_a_closed_segment_opens_again_when_needed():
     pool = BlockPool(5, segment_blocks=3)
     taken = [pool.allocate() for _ in range(5)]

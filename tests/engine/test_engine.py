@@ -192,6 +192,21 @@ def test_stats_add_up():
     assert stats.free_blocks + stats.cached_blocks == stats.total_blocks and stats.kv_usage == 0.0
 
 
+def test_memory_is_committed_for_the_blocks_that_come_next():
+    executor = FakeExecutor()
+    engine = make_engine(executor=executor, segment_blocks=4)
+    pieces = engine.commit_ahead(6)
+    next(pieces)
+    assert len(executor.committed) == 1, "block by block"
+    list(pieces)
+    assert len(executor.committed) == 6
+    assert engine.stats().committed_blocks == 8
+    taken = [engine.pool.allocate() for _ in range(6)]
+    assert taken == executor.committed
+    for block in taken:
+        engine.pool.release(block)
+
+
 def test_idle_memory_goes_back_by_segments():
     executor = FakeExecutor()
     engine = make_engine(executor=executor, segment_blocks=4)

@@ -123,6 +123,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def give_back(self):
+        list(self.engine.commit_ahead(5))
         self.engine.release_idle_memory()
         check_invariants(self.engine)
 

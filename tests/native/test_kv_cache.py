@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from octavo import _native
 from octavo.executors.reference.kv_memory import encode_int8, rotate
+from octavo.observe.process import resident_bytes
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -87,6 +91,19 @@ def test_release_zeroes_whole_pages_of_its_blocks_only() -> None:
     assert cache.block(3).all()
     with pytest.raises(IndexError):
         cache.release(10, 7)
+
+
+def test_commit_takes_memory_and_changes_no_byte() -> None:
+    cache = make_cache(block_size=64, num_blocks=1024)
+    cache.block(1)[:] = 7
+    before = resident_bytes() or 0
+    cache.commit(1, 512)
+    taken = (resident_bytes() or 0) - before
+    assert cache.block(1).all() and not cache.block(2).any()
+    if platform.system() == "Linux" and tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (5, 14):
+        assert taken >= 500 * cache.block_bytes
+    with pytest.raises(IndexError):
+        cache.commit(1000, 25)
 
 
 def test_a_written_token_lands_in_its_own_bytes() -> None:

@@ -109,6 +109,9 @@ class NativeExecutor:
         self.block_bytes(block_size)
         self._runner.reserve_kv(num_blocks, block_size)
 
+    def commit_blocks(self, first: int, count: int) -> None:
+        self._runner.commit_blocks(first, count)
+
     def release_blocks(self, first: int, count: int) -> None:
         self._runner.release_blocks(first, count)
 

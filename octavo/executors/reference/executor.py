@@ -113,6 +113,9 @@ class ReferenceExecutor:
             raise ValueError(f"num_blocks is {num_blocks}, must be at least 1")
         self._memory = KVMemory(self._program, num_blocks, block_size, self.kv_cache_dtype)
 
+    def commit_blocks(self, first: int, count: int) -> None:
+        """See Executor. Here the first write does it."""
+
     def release_blocks(self, first: int, count: int) -> None:
         """See Executor."""
         self._kv().release(first, count)
