@@ -150,15 +150,15 @@ def test_any_number_of_threads(
 
 
 def test_close_ends_all_threads(model: str) -> None:
-    def threads() -> int:
-        return len(os.listdir("/proc/self/task"))
+    def threads() -> set[str]:
+        return set(os.listdir("/proc/self/task"))
 
     before = threads()
     llm = LLM(model, executor="native", threads=3, kv_cache_memory="1MiB")
-    assert threads() == before + 2, "one team for executor and sampler"
+    assert len(threads() - before) == 2, "one team for executor and sampler"
     llm.generate("abc", GREEDY)
     llm.close()
-    assert threads() == before
+    assert not threads() - before
 
 
 def test_a_lower_instruction_set_can_be_chosen(model: str) -> None:

@@ -129,7 +129,7 @@ def test_timeline_has_samples_of_work_and_ends_at_rest(llm: AsyncLLM) -> None:
         time.sleep(0.005)
     samples = watch.timeline.samples()
     busy = [sample for sample in samples if sample.running]
-    assert len(busy) >= 5  # one whenever tokens are handed out
+    assert busy  # one whenever tokens are handed out
     assert all(sample.used_slots <= sample.reserved_power_of_two <= sample.reserved_max_model_len for sample in busy)
     assert samples[-1].running == samples[-1].referenced_blocks == samples[-1].reserved_max_model_len == 0
     assert [sample.time for sample in samples] == sorted(sample.time for sample in samples)
