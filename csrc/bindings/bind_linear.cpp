@@ -98,7 +98,7 @@ struct Product {
       team.barrier();
       const Range panels = share(weight.panels(), thread, team.size());
       linear(isa, weight, prepared.get(), rows, out, weight.n(), accumulate, panels.begin, panels.end,
-             scratch.get() + thread * scratch_each);
+             scratch.get() + thread * scratch_each, nullptr);
     });
   }
 };
@@ -167,8 +167,10 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
       for (size_t w = 0; w < weights.size(); ++w) {
         const Product& product = *products[static_cast<size_t>(input_of[w])];
         const Range panels = share(weights[w]->panels(), thread, team.size());
+        const PackedWeight& next = *weights[(w + 1) % weights.size()];
         linear(isa, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false, panels.begin, panels.end,
-               product.scratch.get() + thread * product.scratch_each);
+               product.scratch.get() + thread * product.scratch_each,
+               next.panel(share(next.panels(), thread, team.size()).begin));
         team.barrier();
         if (thread != 0) continue;
         const auto end = std::chrono::steady_clock::now();

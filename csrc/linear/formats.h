@@ -55,6 +55,7 @@ struct IntFormat {
   static constexpr bool kAffine = Affine;
   static constexpr int kCodeBytes = kPanel * Group * Bits / 8;         // of one group
   static constexpr int kScaleBytes = Affine ? 4 * kPanel : 2 * kPanel;  // of one group
+  static constexpr int kGroupBytes = kCodeBytes + kScaleBytes;
   static constexpr int kLimit = Bits == 4 ? 8191 : 32767;               // of |w_int|
   // Inputs whose sum of w_int * (7-bit plane) cannot leave int32: kLimit * 64 * kFlush < 2^31.
   static constexpr int kFlush = Bits == 4 ? 4096 : 1024;

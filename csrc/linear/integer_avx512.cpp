@@ -2,6 +2,7 @@
 // activations, and a group's sums with its e and z.
 #include <cstring>
 
+#include "linear/read_ahead.h"
 #include "linear/vectors_avx512.h"
 
 namespace octavo {
@@ -69,7 +70,7 @@ inline __m512i load_scales(const uint8_t* scales) {
 
 // The exact integer sums of a panel for Rows rows.
 template <class F, int Rows>
-inline void panel_sums(const uint8_t* panel, int64_t kp, const RowView* rows, Sums16* sums) {
+inline void panel_sums(const uint8_t* panel, int64_t kp, const ReadAhead& ahead, const RowView* rows, Sums16* sums) {
   const int64_t groups = kp / F::kGroup, flush = F::kFlush / F::kGroup;
   const uint8_t* const all_scales = panel + F::scale_offset(kp);
   for (int64_t first = 0; first < groups; first += flush) {
@@ -77,7 +78,8 @@ inline void panel_sums(const uint8_t* panel, int64_t kp, const RowView* rows, Su
     for (int r = 0; r < Rows; ++r) total[r][0] = total[r][1] = _mm512_setzero_si512();
     const int64_t last = first + flush < groups ? first + flush : groups;
     for (int64_t g = first; g < last; ++g) {
-      prefetch_group<F>(panel, g);
+      ahead.far<F>(panel, g);
+      ahead.near<F>(panel, g);
       __m512i products[Rows][2];
       for (int r = 0; r < Rows; ++r)
         for (int p = 0; p < 2; ++p)
@@ -116,7 +118,7 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
     }
     sums[r].low = sums[r].high = _mm512_setzero_pd();
   }
-  panel_sums<F, Rows>(bytes, kp, rows, sums);
+  panel_sums<F, Rows>(bytes, kp, ReadAhead(call), rows, sums);
   const __m512 row_scales = _mm512_loadu_ps(bytes + F::row_scale_offset(kp));
   for (int r = 0; r < Rows; ++r) write_sums16(call, sums[r], row_scales, row + r, panel * kPanel);
 }

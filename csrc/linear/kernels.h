@@ -113,6 +113,7 @@ struct LinearCall {
   bool accumulate;
   int64_t panel_begin, panel_end;
   uint8_t* scratch;
+  const uint8_t* next;
 };
 
 inline const uint8_t* NarrowRow::at(const LinearCall& call, int64_t row) const {

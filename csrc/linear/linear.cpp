@@ -44,10 +44,10 @@ int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows) {
 }
 
 void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t rows, float* out, int64_t ldo,
-            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch) {
+            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch, const uint8_t* next) {
   if (rows <= 0 || panel_begin >= panel_end) return;
   const LinearCall call{&weight,    static_cast<const uint8_t*>(prepared), rows,      out, ldo, accumulate,
-                        panel_begin, panel_end,                             static_cast<uint8_t*>(scratch)};
+                        panel_begin, panel_end,                             static_cast<uint8_t*>(scratch), next};
   switch (input_kind(weight.format())) {
     case InputKind::kA14:
       if (integer_tiles(isa, rows)) return integer_linear_amx(call);

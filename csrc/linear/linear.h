@@ -27,9 +27,10 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
 int64_t scratch_bytes(Isa isa, const PackedWeight& weight, int64_t rows);
 
 // One thread's share: panels [panel_begin, panel_end) for all rows. prepared: by the same isa and number of rows, all rows
-// complete. out: row r begins at out + r * ldo, n columns are written. accumulate: adds to what is there.
+// complete. out: row r begins at out + r * ldo, n columns are written. accumulate: adds to what is there. next: the weights
+// that this thread will read after these, to be prefetched; or nullptr.
 void linear(Isa isa, const PackedWeight& weight, const void* prepared, int64_t rows, float* out, int64_t ldo,
-            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch);
+            bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch, const uint8_t* next);
 
 // The row of a tied embedding: out[k] = weight[token] * scale.
 void embed_row(const PackedWeight& weight, int64_t token, float scale, float* out);

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "linear/read_ahead.h"
 #include "linear/vectors_avx2.h"
 
 namespace octavo {
@@ -123,10 +124,12 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
   const uint8_t *const bytes = call.weight->panel(panel), *const scales = bytes + F::scale_offset(kp);
   const uint8_t* rows[Rows];
   for (int r = 0; r < Rows; ++r) rows[r] = layout.at(call, row + r);
+  const ReadAhead ahead(call);
   LongSums sums[2][Rows];
   for (int64_t g = 0; g < kp / F::kGroup; ++g) {
     const uint8_t* const codes = bytes + g * F::kCodeBytes;
-    prefetch_group<F>(bytes, g);
+    ahead.far<F>(bytes, g);
+    ahead.near<F>(bytes, g);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       __m256i totals[Rows], e, z;

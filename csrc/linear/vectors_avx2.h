@@ -17,14 +17,6 @@ inline void keep_order([[maybe_unused]] __m256i& a, [[maybe_unused]] __m256i& b)
 #endif
 }
 
-// Asks for what lies 6 KB behind a group: panels follow each other, and what comes from memory takes that long.
-template <class F>
-void prefetch_group(const uint8_t* panel, int64_t group) {
-  constexpr int kBytes = F::kCodeBytes + F::kScaleBytes, kAhead = 6144;
-  const char* const from = reinterpret_cast<const char*>(panel + group * kBytes + kAhead);
-  for (int at = 0; at < kBytes; at += 64) _mm_prefetch(from + at, _MM_HINT_T0);
-}
-
 struct Sums8 {
   __m256d low, high;  // of columns 0-3 and 4-7, exact integers
 };

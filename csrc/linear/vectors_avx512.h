@@ -12,14 +12,6 @@ namespace {
 
 inline __m512i load(const void* from) { return _mm512_loadu_si512(from); }
 
-// Asks for what lies behind a group: panels follow each other. Far enough ahead for a shared L3, not too far for DRAM.
-template <class F>
-inline void prefetch_group(const uint8_t* panel, int64_t group) {
-  constexpr int kBytes = F::kCodeBytes + F::kScaleBytes, kAhead = 8192;
-  const char* const from = reinterpret_cast<const char*>(panel + group * kBytes + kAhead);
-  for (int line = 0; line < kBytes; line += 64) _mm_prefetch(from + line, _MM_HINT_T0);
-}
-
 // e and z of the 16 columns of a group, each twice in its 32-bit lane.
 struct PairScales {
   __m512i e, z;

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "linear/read_ahead.h"
 #include "linear/vectors_avx2.h"
 
 namespace octavo {
@@ -47,10 +48,10 @@ void expand_quad(__m256i codes, const Scales& scales, int16_t* to) {
 
 // Inputs [begin, end) of a panel as [pair of inputs][16 columns][2] integers.
 template <class F>
-void expand(const uint8_t* panel, int64_t kp, int64_t begin, int64_t end, int16_t* to) {
+void expand(const uint8_t* panel, int64_t kp, int64_t begin, int64_t end, const ReadAhead& ahead, int16_t* to) {
   for (int64_t g = begin / F::kGroup; g < end / F::kGroup; ++g, to += F::kGroup * kPanel) {
     const uint8_t* const codes = panel + g * F::kCodeBytes;
-    prefetch_group<F>(panel, g);
+    ahead.far<F>(panel, g);
     for (int half = 0; half < 2; ++half) {
       const Scales scales = load_scales<F>(panel + F::scale_offset(kp) + g * F::kScaleBytes, half);
       int16_t* const out = to + 16 * half;
@@ -147,7 +148,7 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row, int64_t coun
   std::memset(sums, 0, sizeof(WideSums) * static_cast<size_t>(count));
   for (int64_t begin = 0; begin < kp; begin += step) {
     const int64_t end = begin + step < kp ? begin + step : kp;
-    expand<F>(bytes, kp, begin, end, weights);
+    expand<F>(bytes, kp, begin, end, ReadAhead(call), weights);
     multiply_rows<F>(call, layout, weights, begin, end, row, count, sums);
   }
   const float* const row_scales = reinterpret_cast<const float*>(bytes + F::row_scale_offset(kp));

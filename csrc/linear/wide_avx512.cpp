@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "linear/read_ahead.h"
 #include "linear/vectors_avx512.h"
 #include "linear/wide_norms.h"
 
@@ -102,13 +103,14 @@ void panel_tile(const LinearCall& call, const WideTiles& layout, int64_t panel, 
   // In prefill these lines come from memory: asked for when they are written, each would be waited for.
   for (int r = 0; r < static_cast<int>(sizeof...(R)); ++r)
     __builtin_prefetch(call.out + (row + r) * call.ldo + panel * kPanel, 1);
+  const ReadAhead ahead(call);
   TileSums<R...> sums;
   for (int64_t first = 0; first < kp; first += run) {
     const int64_t end = std::min(first + run, kp);
     for (int64_t k = first, last; k < end; k = last) {
       const int64_t group = k / F::kGroup;
       last = std::min((group + 1) * F::kGroup, end);
-      prefetch_group<F>(bytes, group);
+      ahead.far<F>(bytes, group);
       add_inputs<F>(bytes, load_pair_scales<F>(scales + group * F::kScaleBytes), k, last, inputs + layout.offset(k), sums);
     }
     sums.carry();

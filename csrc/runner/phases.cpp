@@ -19,6 +19,14 @@ int64_t LinearPhase::panels() const {
   return count;
 }
 
+const uint8_t* LinearPhase::panel(int64_t index) const {
+  for (const LinearPart& part : parts) {
+    if (index < part.weight->panels()) return part.weight->panel(index);
+    index -= part.weight->panels();
+  }
+  return nullptr;
+}
+
 std::string phase_name(const Phase& phase) {
   if (std::holds_alternative<RowPhase>(phase)) return "rows";
   if (std::holds_alternative<AttentionPhase>(phase)) return "attention";

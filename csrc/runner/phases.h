@@ -84,6 +84,7 @@ struct LinearPhase {
   bool accumulate;
 
   int64_t panels() const;  // of all parts
+  const uint8_t* panel(int64_t index) const;  // of all parts; nullptr behind the last one
 };
 
 struct AttentionPhase {

@@ -55,6 +55,22 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
     throw std::invalid_argument("a program must begin with embed");
   reserve_linear_memory();
   name_profile();
+  find_next_weights();
+}
+
+// Where each thread reads weights after its columns of a linear: in the next one, or after the last in the first, for there
+// will be another step.
+void Runner::find_next_weights() {
+  const std::vector<Phase>& phases = program_.phases();
+  next_weights_.assign(phases.size(), std::vector<const uint8_t*>(team_.size()));
+  std::vector<const uint8_t*> next(team_.size());
+  for (size_t i = 2 * phases.size(); i-- > 0;) {
+    const auto* linear = std::get_if<LinearPhase>(&phases[i % phases.size()]);
+    if (linear == nullptr) continue;
+    next_weights_[i % phases.size()] = next;
+    for (int thread = 0; thread < team_.size(); ++thread)
+      next[thread] = linear->panel(share(linear->panels(), thread, team_.size()).begin);
+  }
 }
 
 void Runner::name_profile() {
@@ -234,7 +250,7 @@ void Runner::run_thread(const StepView& step, int thread, int64_t start) {
       if (const auto* row_phase = std::get_if<RowPhase>(&phase)) {
         run_rows(*row_phase, step, block, thread, start);
       } else if (const auto& linear = std::get<LinearPhase>(phase); rows > 0) {
-        run_linear(linear, block, share(linear.panels(), thread, team_.size()), thread);
+        run_linear(linear, block, share(linear.panels(), thread, team_.size()), thread, next_weights_[i][thread]);
       }
       ++i;
     }
@@ -271,7 +287,7 @@ size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, int6
         count_time(kRows, thread, start);
       } else {
         const auto& linear = std::get<LinearPhase>(phases[i]);
-        run_linear(linear, {rows, rows, thread}, {0, linear.panels()}, thread);
+        run_linear(linear, {rows, rows, thread}, {0, linear.panels()}, thread, nullptr);
         count_time(profile_kinds_[i], thread, start);
       }
     }
@@ -335,7 +351,7 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
 }
 
 // The panels of all parts form one list, of which `panels` are to be done.
-void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread) {
+void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread, const uint8_t* next) {
   const int64_t rows = block.at_work.end - block.at_work.begin;
   int64_t first = 0;
   for (const LinearPart& part : phase.parts) {
@@ -347,7 +363,7 @@ void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range p
     const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
     linear(isa_, *part.weight, prepared_[static_cast<int>(kind)][block.memory].data(), rows,
            values_.at(out, block.at_work.begin, block), values_.stride(out), phase.accumulate, begin, end,
-           scratch_[thread].data());
+           scratch_[thread].data(), panels.end > first ? phase.panel(first) : next);
   }
 }
 

@@ -78,7 +78,8 @@ class Runner {
   size_t run_own_rows(size_t first, const StepView& step, int thread, int64_t& start);
   void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start);
   void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block);
-  void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread);
+  void find_next_weights();
+  void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread, const uint8_t* next);
   void run_attention(const AttentionPhase& phase, int thread);
 
   int64_t rows_of(Domain domain, const StepView& step) const {
@@ -101,6 +102,7 @@ class Runner {
   std::vector<std::string> profile_names_;
   std::vector<int64_t> profile_;    // of each name
   std::vector<int> profile_kinds_;  // of each phase: which name
+  std::vector<std::vector<const uint8_t*>> next_weights_;  // of each phase and thread: see find_next_weights
   bool detail_ = false;
 };
 
