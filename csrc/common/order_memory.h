@@ -4,8 +4,8 @@
 namespace octavo {
 namespace {
 
-// The tile intrinsics of GCC do not tell the compiler that they read memory: call this between writing by ordinary code and
-// reading by tiles.
+// The tile intrinsics of GCC do not tell the compiler that they read memory: call this between writing by ordinary code
+// and reading by tiles.
 inline void order_memory() { asm volatile("" ::: "memory"); }
 
 }  // namespace
