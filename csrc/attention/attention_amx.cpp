@@ -5,6 +5,7 @@
 // that row only, so both ways give the same bits.
 #include "attention/bf16_rows.h"
 #include "attention/driver.h"
+#include "common/order_memory.h"
 
 namespace octavo {
 namespace {
@@ -34,6 +35,7 @@ struct AmxKernel {
       config.rows[tile] = static_cast<uint8_t>(operand ? 16 : upper ? high : low);
       config.row_bytes[tile] = 64;
     }
+    order_memory();
     _tile_loadconfig(&config);
   }
   void stop() {
@@ -47,6 +49,7 @@ struct AmxKernel {
   static void scores(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
                      float* scores) {
     const char* packed = reinterpret_cast<const char*>(q) + int64_t{first_row} * dim * 2;
+    order_memory();
     if (rows > 16) {
       for (int tile = lo; tile < hi; ++tile) wide_scores(packed, dim, tiles.k[tile], scores + tile * kKvTile);
       return;
@@ -60,6 +63,7 @@ struct AmxKernel {
   static void values(const float* weights, int rows, int dim, const char* const* tiles, int lo, int hi, float* out) {
     const char* packed = reinterpret_cast<const char*>(weights);
     int d = 0;
+    order_memory();
     if (rows > 16) {
       for (; d < dim; d += 32) wide_values(packed, dim, d, tiles, lo, hi, out + d);
       return;

@@ -10,6 +10,8 @@
 namespace octavo {
 namespace {
 
+constexpr bool kEmulatedAmx = OCTAVO_EMULATED_AMX;  // see CMakeLists.txt
+
 struct Cpuid {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
@@ -50,6 +52,7 @@ bool has_avx512_vnni() {
 bool has_avx512_bf16() { return has_avx512_vnni() && bit(cpuid(7, 1).eax, 5); }
 
 bool has_amx() {
+  if (kEmulatedAmx) return has_avx512_bf16();
   const Cpuid seven = cpuid(7, 0);
   return has_avx512_bf16() && (enabled_state() & 0x60000) == 0x60000 && bit(seven.edx, 22) && bit(seven.edx, 24) &&
          bit(seven.edx, 25) && amx_permission();
@@ -69,7 +72,7 @@ bool isa_supported(Isa isa) {
 
 Isa detect_isa() {
   for (Isa isa : {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512Vnni, Isa::kAvx2})
-    if (isa_supported(isa)) return isa;
+    if (isa_supported(isa) && !(kEmulatedAmx && isa == Isa::kAmx)) return isa;
   throw std::runtime_error("this CPU lacks AVX2, FMA or F16C, which the native executor needs at least");
 }
 

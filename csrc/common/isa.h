@@ -13,7 +13,7 @@ enum class Isa : int {
   kAmx = 3,         // the same + AMX tile/int8/bf16, with the kernel's permission
 };
 
-// The best set of this machine. Throws std::runtime_error where not even AVX2 is there.
+// The best set of this machine; never an emulated one. Throws std::runtime_error where not even AVX2 is there.
 Isa detect_isa();
 
 // True when the machine (and the operating system) can run `isa`.

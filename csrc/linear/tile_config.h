@@ -5,12 +5,10 @@
 
 #include <cstdint>
 
+#include "common/order_memory.h"
+
 namespace octavo {
 namespace {
-
-// The tile intrinsics of GCC do not tell the compiler that they read memory: call this between writing by ordinary code and
-// reading by tiles.
-inline void order_memory() { asm volatile("" ::: "memory"); }
 
 class TileConfig {
  public:
