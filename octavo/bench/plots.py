@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from octavo.bench.profile import GROUPS
-from octavo.bench.svg import bars, roofline, stacked_bars
+from octavo.bench.roofline import Mark, Series, roofline
+from octavo.bench.svg import bars, figure, stacked_bars
 
 Report = Mapping[str, Any]
 
@@ -28,13 +30,13 @@ def _profile(report: Report) -> str:
     """A bar a kind of step, a colour a group."""
     rows = report["rows"]
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
-    shares = {}
+    shares, totals = {}, []
     for step in dict.fromkeys(row["step"] for row in rows):
         mine = [row for row in rows if row["step"] == step]
-        whole = sum(row["time_us"] for row in mine)
-        name = f"{step}: {whole / 1e3:.3g} ms"
-        shares[name] = [sum(row["step_share"] for row in mine if row["group"] == group) for group in groups]
-    return stacked_bars("Where a step's time goes", shares, groups)
+        shares[step] = [sum(row["step_share"] for row in mine if row["group"] == group) for group in groups]
+        totals.append(f"{figure(sum(row['time_us'] for row in mine) / 1e3)} ms")
+    names = ["row operations" if group == "rows" else group for group in groups]
+    return stacked_bars(f"Where a step's time goes on {_machine(report)}", shares, names, totals)
 
 
 def _compare(report: Report) -> str:
@@ -47,40 +49,60 @@ def _compare(report: Report) -> str:
 
 
 def _kernels(report: Report) -> str:
-    """Products over the limits, a series a kernel."""
-    points: dict[str, list[tuple[float, float]]] = {}
+    """Matrix products under the limits, a mark a row: those of linears and heads by format, of attention by kind."""
+    marks: dict[str, list[Mark]] = {}
     for row in report["rows"]:
         if row["top_per_s"]:
-            speed = row["top_per_s"] * 1e12
-            points.setdefault(row["kernel"], []).append((speed / (row["gb_per_s"] * 1e9), speed))
-    if not points:
+            label = f"{row['rows']}" + (f" at {row['context']}" if row["context"] else "")
+            mark = Mark(row["top_per_s"] / row["gb_per_s"] * 1e3, row["top_per_s"], label)
+            marks.setdefault(row["kernel"], []).append(mark)
+    if not marks:
         raise ValueError("the report has no matrix products, which the picture is of")
     limits = report["limits"]
-    read = limits["reads"][-1]
-    peaks = {f"{each['kind']} products": each["top_per_s"] * 1e12 for each in limits["products"]}
-    title = f"{limits['isa']}, {limits['threads']} threads; the slope is reading {read['bytes'] / 2**20:.0f} MiB"
-    return roofline(title, read["gb_per_s"] * 1e9, peaks, points)
+    model, cpu = PurePath(report["model"]).name, report["machine"]["cpu"]
+    title = f"Kernels of {model} on {cpu}, {limits['threads']} threads, {limits['isa']}"
+    slopes = {"memory": limits["reads"][-1]["gb_per_s"], "caches": limits["reads"][0]["gb_per_s"]}
+    peaks = {each["kind"]: each["top_per_s"] for each in limits["products"]}
+    series = [Series(*_kind(name), each) for name, each in marks.items()]
+    note = "Beside the marks: rows at once, of attention at a context. Lines: the limits, measured in the same run."
+    return roofline(title, slopes, peaks, series, note)
+
+
+def _kind(kernel: str) -> tuple[str, str]:
+    """Kind and format of a kernel by its name: "linear w4 576x192" is a linear in w4, attention has no format."""
+    words = kernel.split()
+    return (words[0], words[1]) if words[0] in ("linear", "head") else (kernel, "")
 
 
 def _serve(report: Report) -> str:
-    groups = {row["load"]: {"output tokens/s": row["output_tokens_per_s"]} for row in report["rows"]}
-    return bars("Throughput by load", groups, "output tokens/s")
+    """A group of bars a figure, a bar a load."""
+    groups: dict[str, dict[str, float]] = {}
+    for row in report["rows"]:
+        groups.setdefault("output tokens/s", {})[row["load"]] = row["output_tokens_per_s"]
+        for key, name in (("ttft_ms", "first piece"), ("tpot_ms", "each token after it")):
+            for part, word in (("p50", "median"), ("p99", "p99")):
+                if part in row[key]:
+                    groups.setdefault(f"{name}, {word}, ms", {})[row["load"]] = row[key][part]
+    return bars(f"{report['model']} served", groups, "by load")
 
 
 def _throughput(report: Report) -> str:
-    groups = {f"{row['concurrency']} at once": {"output": row["output_tokens_per_s"]} for row in report["rows"]}
-    return bars(f"Throughput on {_machine(report)}", groups, "output tokens/s")
+    """A group of bars a figure, a bar a concurrency."""
+    groups: dict[str, dict[str, float]] = {}
+    for row in report["rows"]:
+        name = f"{row['concurrency']} at once"
+        groups.setdefault("output tokens/s", {})[name] = row["output_tokens_per_s"]
+        groups.setdefault("first token, ms", {})[name] = row["time_to_first_token_s"] * 1e3
+    return bars(f"Throughput on {_machine(report)}", groups, "by concurrency")
 
 
 def _latency(report: Report) -> str:
+    """A group of bars a figure, a bar a prompt."""
+    names = {"time_to_first_token_s": "first token, ms", "time_per_output_token_s": "each token after it, ms"}
     groups = {
-        f"prompt of {row['input_len']}": {
-            "first token": row["time_to_first_token_s"] * 1e3,
-            "each token after it": row["time_per_output_token_s"] * 1e3,
-        }
-        for row in report["rows"]
+        name: {f"{row['input_len']} tokens": row[key] * 1e3 for row in report["rows"]} for key, name in names.items()
     }
-    return bars(f"Latency on {_machine(report)}", groups, "ms")
+    return bars(f"Latency on {_machine(report)}", groups, "by prompt")
 
 
 _PLOTS: dict[str, Callable[[Report], str]] = {

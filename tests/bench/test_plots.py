@@ -11,7 +11,7 @@ import pytest
 
 from octavo.bench.plots import plot
 from octavo.bench.report import make_report
-from octavo.bench.svg import bars, roofline, stacked_bars
+from octavo.bench.svg import bars, stacked_bars
 from octavo.bench.tables import report_text
 
 LIMITS = {
@@ -45,7 +45,9 @@ REPORTS: dict[str, dict[str, Any]] = {
         failed={"other": "fell"},
     ),
     "serve": make_report("serve", [SERVE], url="http://x", model="m"),
-    "throughput": make_report("throughput", [{"concurrency": 2, "output_tokens_per_s": 10.0}]),
+    "throughput": make_report(
+        "throughput", [{"concurrency": 2, "output_tokens_per_s": 10.0, "time_to_first_token_s": 0.2}]
+    ),
     "latency": make_report(
         "latency", [{"input_len": 8, "time_to_first_token_s": 0.1, "time_per_output_token_s": 0.01}]
     ),
@@ -81,14 +83,52 @@ def test_bars_compare_within_their_group() -> None:
     assert "1,000" in {each.text for each in root}
 
 
-def test_points_of_a_roofline_lie_by_their_logarithms() -> None:
-    points = {"k": [(1.0, 1e10), (10.0, 1e11), (100.0, 1e12)]}
-    root = ElementTree.fromstring(roofline("t", 40e9, {"int8": 1e12}, points))
-    circles = [each.attrib for each in root if each.tag.endswith("circle")]
-    xs, ys = ([float(each[name]) for each in circles] for name in ("cx", "cy"))
-    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
-    assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2) and ys[0] > ys[2]
-    assert any(each.tag.endswith("polyline") for each in root)
+def test_a_step_has_its_time_beside_its_bar() -> None:
+    parts = [
+        PROFILE | {"step": step, "group": group, "time_us": time_us, "step_share": share}
+        for step, group, time_us, share in (
+            ("decode 1 x 8", "linears", 2400.0, 0.75),
+            ("decode 1 x 8", "rows", 800.0, 0.25),
+            ("prefill 1 x 8", "linears", 2.5e6, 1.0),
+        )
+    ]
+    texts = _texts(plot(make_report("profile", parts)))
+    assert {"3.2 ms", "2,500 ms", "75%", "25%", "100%", "row operations", "decode 1 x 8"} <= texts
+
+
+def test_loads_concurrencies_and_prompts_compare_figure_by_figure() -> None:
+    rows = [SERVE, SERVE | {"load": "8 at once", "output_tokens_per_s": 400.0, "ttft_ms": {}}]
+    assert _widths(plot(make_report("serve", rows, url="http://x", model="m")))[:2] == pytest.approx([112.5, 450.0])
+    assert "first piece, p99, ms" in _texts(plot(REPORTS["serve"]))
+    rows = [{"concurrency": 1, "output_tokens_per_s": 10.0, "time_to_first_token_s": 0.2}]
+    rows.append({"concurrency": 8, "output_tokens_per_s": 40.0, "time_to_first_token_s": 0.4})
+    assert _widths(plot(make_report("throughput", rows))) == pytest.approx([112.5, 450.0, 225.0, 450.0])
+    rows = [{"input_len": 8, "time_to_first_token_s": 0.1, "time_per_output_token_s": 0.01}]
+    rows.append({"input_len": 80, "time_to_first_token_s": 0.4, "time_per_output_token_s": 0.02})
+    assert _widths(plot(make_report("latency", rows))) == pytest.approx([112.5, 450.0, 225.0, 450.0])
+
+
+def test_kernels_are_told_apart_by_form_and_colour() -> None:
+    names = ("linear w4", "linear bf16 8x8", "head w4", "attention decode")
+    rows = [KERNEL | {"kernel": name, "rows": 3, "context": 99 if "att" in name else None} for name in names]
+    svg = plot(REPORTS["kernels"] | {"rows": rows})
+    assert {"linear w4", "linear bf16", "head w4", "attention decode", "3", "3 at 99"} <= _texts(svg)
+    assert {"caches, 40 GB/s", "int8, 0.60 TOP/s", "float32, 0.20 TOP/s"} <= _texts(svg)
+    assert svg == plot(REPORTS["kernels"] | {"rows": rows})
+
+
+def test_more_series_than_colours_are_all_in_the_legend() -> None:
+    names = [f"load {number}" for number in range(12)]
+    assert set(names) <= _texts(bars("t", {"a": dict.fromkeys(names, 1.0)}, "unit"))
+
+
+def _texts(svg: str) -> set[str | None]:
+    return {each.text for each in ElementTree.fromstring(svg).iter() if each.tag.endswith("text")}
+
+
+def _widths(svg: str) -> list[float]:
+    """Of the bars."""
+    return [float(each.attrib["width"]) for each in ElementTree.fromstring(svg) if each.attrib.get("height") == "18"]
 
 
 def test_a_long_legend_takes_more_lines() -> None:
