@@ -185,6 +185,7 @@ def test_thousand_readers_that_leave_in_every_state_leave_nothing_behind(fake_mo
 
 def test_abort_gives_what_was_made_within_the_interval(fake_model: LoadedModel) -> None:
     engine: Any = fake_model.engine
+    engine.before_step = lambda: time.sleep(0.001)
 
     async def main() -> None:
         async with AsyncLLM.from_loaded(fake_model) as llm:

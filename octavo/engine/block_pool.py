@@ -164,15 +164,14 @@ class BlockPool:
             if free and len(free) == self._segment_size(index)
         ]
 
+    def order_segment(self, first: int) -> None:
+        """Hands the blocks of a releasable segment out in their order from now on."""
+        self._free_ids[self._releasable(first)].sort(reverse=True)
+
     def close_segment(self, first: int) -> None:
         """Closes a releasable segment; the caller gives its memory back."""
-        index, offset = divmod(first, self.segment_blocks)
-        if offset or not 0 <= index < len(self._free_ids):
-            raise BlockPoolError(f"block {first} is not the first of a segment of {self.segment_blocks}")
-        free = self._free_ids[index]
-        if not free or len(free) != self._segment_size(index):
-            raise BlockPoolError(f"segment of block {first} is closed already or has blocks that are not free")
-        free.clear()
+        index = self._releasable(first)
+        self._free_ids[index].clear()
         self._with_free &= ~(1 << index)
         self._closed |= 1 << index
 
@@ -196,6 +195,15 @@ class BlockPool:
         self._num_referenced += 1
         if self._num_referenced > self.peak_referenced:
             self.peak_referenced = self._num_referenced
+
+    def _releasable(self, first: int) -> int:
+        """The index of the releasable segment that begins with this block."""
+        index, offset = divmod(first, self.segment_blocks)
+        if offset or not 0 <= index < len(self._free_ids):
+            raise BlockPoolError(f"block {first} is not the first of a segment of {self.segment_blocks}")
+        if not self._free_ids[index] or len(self._free_ids[index]) != self._segment_size(index):
+            raise BlockPoolError(f"segment of block {first} is closed already or has blocks that are not free")
+        return index
 
     def _segment_size(self, index: int) -> int:
         return min(self.segment_blocks, self.num_blocks - index * self.segment_blocks)

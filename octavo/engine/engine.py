@@ -344,16 +344,19 @@ class Engine:
     def release_idle_memory(self, keep_blocks: int = 0) -> int:
         """Gives the memory of segments without any content back to the system: number of blocks given back.
 
-        `keep_blocks`: so many of them may stay ready, in whole segments, the lowest ones.
+        `keep_blocks`: so many of them stay ready, the lowest ones, which are taken first.
         """
         released = 0
         for first, count in self.pool.releasable_segments():
-            if count <= keep_blocks:
-                keep_blocks -= count
-                continue
-            self.pool.close_segment(first)
-            self.executor.release_blocks(first, count)
-            released += count
+            kept = min(count, keep_blocks)
+            keep_blocks -= kept
+            if kept:
+                self.pool.order_segment(first)
+            else:
+                self.pool.close_segment(first)
+            if kept < count:
+                self.executor.release_blocks(first + kept, count - kept)
+                released += count - kept
         return released
 
     def drop_prefix_cache(self) -> None:

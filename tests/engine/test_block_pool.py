@@ -71,6 +71,17 @@ def test_upcoming_blocks_are_those_that_are_allocated_next():
     assert len(pool.upcoming(100)) == 2
 
 
+def test_an_ordered_segment_hands_its_blocks_out_in_order():
+    pool = BlockPool(6, segment_blocks=3)
+    taken = [pool.allocate() for _ in range(3)]
+    for block in (taken[0], taken[2], taken[1]):
+        pool.release(block)
+    pool.order_segment(0)
+    assert pool.upcoming(3) == [0, 1, 2]
+    with pytest.raises(BlockPoolError):
+        pool.order_segment(3)
+
+
 def test_a_closed_segment_opens_again_when_needed():
     pool = BlockPool(5, segment_blocks=3)
     taken = [pool.allocate() for _ in range(5)]

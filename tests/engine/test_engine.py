@@ -221,8 +221,9 @@ def test_idle_memory_goes_back_by_segments():
     assert engine.stats().committed_blocks == 0
     run(engine, [request("b", prompt(0, 50), max_tokens=1)])
     engine.drop_prefix_cache()
-    assert engine.release_idle_memory(keep_blocks=11) == 8
-    assert engine.stats().committed_blocks == 8 and executor.released[4:] == [(8, 4), (12, 4)]
+    assert engine.release_idle_memory(keep_blocks=10) == 6
+    assert engine.stats().committed_blocks == 12 and executor.released[4:] == [(10, 2), (12, 4)]
+    assert engine.pool.upcoming(10) == list(range(10)), "what is kept is taken first"
     assert run(engine, [request("a", prompt(0, 50))])["a"].num_cached == 0
 
 
