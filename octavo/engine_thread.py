@@ -37,7 +37,8 @@ IDLE_SECONDS = 2.0
 """After so long more, KV memory that holds nothing goes back to the system, but for that."""
 
 STATS_SECONDS = 0.1
-"""Age at which a step renews what stats() says, if no reader is told of something before: it costs each step"""
+"""Age at which a step renews what stats() says, if no request has ended in it: few ask, and it costs each step. What
+steps make is handed out no later."""
 
 FEW_STREAMS = 24
 """With more of them the intervals between a stream's outputs grow in proportion: all together get as many a second"""
@@ -98,9 +99,8 @@ class EngineThread:
         self._streams: dict[str, Stream] = {}
         self._held: dict[Stream, None] = {}  # have something to read, and are not told yet
         self._updates: list[SequenceUpdate] = []  # are not handed out yet
-        self._num_steps = 0
         self._steps: list[tuple[float, int]] = []  # of which the observer was not told yet
-        self._due = 0.0  # when the next reader may be told of something
+        self._due = 0.0  # when the next reader may be told of something that does not begin or end
         self._looks: set[Future[Any]] = set()
         self._observer: EngineObserver | None = None
         self._closing = False
@@ -131,7 +131,6 @@ class EngineThread:
             if not self._streams and not self._stepping:
                 self._last_step = time.monotonic()
             self._streams[request_id] = stream
-            self._due = 0.0
             self._commands.append(lambda: self._add(stream))
             self._condition.notify()
         return stream
@@ -213,7 +212,7 @@ class EngineThread:
         engine = self._loaded.engine
         try:
             while self._handle_commands():
-                started = time.monotonic()
+                started, steps = time.monotonic(), engine.steps
                 self._stepping = True
                 try:
                     updates = engine.step()
@@ -224,8 +223,7 @@ class EngineThread:
                     self._stepping = False
                 self._last_step = now = time.monotonic()
                 self._updates += updates
-                if engine.steps != self._num_steps:  # else there was nothing to do
-                    self._num_steps = engine.steps
+                if engine.steps != steps:  # else there was nothing to do
                     self._steps.append((now - started, engine.computed_tokens))
                 if now >= self._due or self._driver.awaits(updates):
                     with self._condition:
@@ -245,7 +243,7 @@ class EngineThread:
         if steps:
             self._tell_observer(steps)
         self._tell(changed, now)  # last: whom it wakes wants the lock
-        self._due = min([self._stats_due, *(stream.due for stream in self._streams.values() if not stream.told)])
+        self._due = min([self._stats_due, *(stream.due for stream in self._held)])
 
     def _tell_observer(self, steps: list[tuple[float, int]]) -> None:
         """Of steps, or without any that there is nothing to do."""

@@ -124,11 +124,15 @@ class RequestDriver:
         return self.deliver(self.engine.step())
 
     def awaits(self, updates: Iterable[SequenceUpdate]) -> bool:
-        """Whether a step's updates must be delivered before the next step: one ends something, or text decides
-        whether one does."""
-        if any(update.finish_reason is not None for update in updates):
-            return True
-        return any(state.params.stop for state in self._states.values())
+        """Whether a step's updates must be delivered before the next step: something begins or ends, or text decides
+        whether it does."""
+        for update in updates:
+            state = self._states.get(update.request_id)
+            if state is not None and (
+                update.finish_reason is not None or state.time_to_first_token is None or state.params.stop
+            ):
+                return True
+        return False
 
     def deliver(self, updates: Iterable[SequenceUpdate]) -> list[RequestState]:
         """Takes the updates of steps to their requests. What fails for one request ends that request only."""

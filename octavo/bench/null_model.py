@@ -30,7 +30,7 @@ class NullExecutor:
         """There is no memory."""
 
     def commit_blocks(self, first: int, count: int) -> None:
-        pass
+        """There is no memory."""
 
     def release_blocks(self, first: int, count: int) -> None:
         """There is no memory."""
