@@ -46,7 +46,7 @@ void write(const KvCache& cache, int place, Floats3 k, Floats3 v, Ints1 slots) {
   for (size_t t = 0; t < slots.shape(0); ++t)
     require(slots(t) >= 0 && slots(t) < cache.num_blocks() * block_size, "slot is outside of the cache");
   for (size_t t = 0; t < slots.shape(0); ++t)
-    write_kv(cache, place, kv_heads, head_dim, k.data() + t * row, v.data() + t * row, slots(t) / block_size,
+    write_kv(cache, place, {0, kv_heads}, head_dim, k.data() + t * row, v.data() + t * row, slots(t) / block_size,
              slots(t) % block_size);
 }
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runner/meetings.h"
+#include "runner/row_values.h"
 #include "runner/segments.h"
 
 namespace octavo {
@@ -14,6 +16,7 @@ namespace {
 
 // A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
 constexpr int64_t kOwnedRows = 32;
+constexpr int64_t kRowAlign = 16;  // floats in a cache line
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
 
 int64_t now_ns() {
@@ -38,7 +41,7 @@ static_assert(std::size(kProfileNames) == kRowOps + std::variant_size_v<RowOp>);
 }  // namespace
 
 Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
-    : program_(std::move(program)),
+    : program_(separate_row_values(program)),
       isa_(isa),
       team_(team),
       kernels_(row_kernels(isa)),
@@ -56,6 +59,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
   reserve_linear_memory();
   name_profile();
   find_next_weights();
+  meetings_ = meetings(program_, meets_at_start_);
 }
 
 // Where each thread reads weights after its columns of a linear: in the next one, or after the last in the first, for there
@@ -178,7 +182,7 @@ void Runner::map_slots(const StepView& step) {
     for (int64_t seq = 0; seq < step.num_seqs; ++seq)
       for (int64_t row = step.query_start_loc[seq]; row < step.query_start_loc[seq + 1]; ++row) {
         const int32_t position = step.positions[row];
-        slots[row] = {table.data[seq * table.columns + position / block_size], position % block_size};
+        slots[row] = {static_cast<int32_t>(seq), table.data[seq * table.columns + position / block_size], position % block_size};
       }
   }
 }
@@ -196,16 +200,15 @@ void Runner::build_plans(const StepView& step) {
 
 // The angle is a float32 product, as the model's own code computes it; its cosine is then exact to float32.
 void Runner::fill_rotary(const StepView& step, int thread) {
-  const Range rows = share(step.num_tokens, thread, team_.size());
   for (size_t rope = 0; rope < program_.ropes().size(); ++rope) {
     const RotaryTable& table = program_.ropes()[rope];
     const int64_t half = static_cast<int64_t>(table.inv_freq.size());
-    for (int64_t row = rows.begin; row < rows.end; ++row)
-      for (int64_t i = 0; i < half; ++i) {
-        const float angle = static_cast<float>(step.positions[row]) * table.inv_freq[i];
-        cosines_[rope][row * half + i] = std::cos(angle) * table.attention_scaling;
-        sines_[rope][row * half + i] = std::sin(angle) * table.attention_scaling;
-      }
+    const Range mine = share(step.num_tokens * half, thread, team_.size(), kRowAlign);
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      const float angle = static_cast<float>(step.positions[i / half]) * table.inv_freq[i % half];
+      cosines_[rope][i] = std::cos(angle) * table.attention_scaling;
+      sines_[rope][i] = std::sin(angle) * table.attention_scaling;
+    }
   }
 }
 
@@ -232,32 +235,46 @@ float* Runner::execute(const StepView& step) {
 // `start` is when the step began: to wake the other threads counts as setup.
 void Runner::run_thread(const StepView& step, int thread, int64_t start) {
   fill_rotary(step, thread);
-  team_.barrier();
+  if (meets_at_start_ || !values_.repeats(Domain::kTokens)) team_.barrier();
   count_time(kSetup, thread, start);
-  for (size_t i = 0; i < program_.phases().size();) {
+  for (size_t i = 0; i < program_.phases().size(); ++i) {
     const Phase& phase = program_.phases()[i];
     const Domain* const domain = domain_of(phase);
     int kind = profile_kinds_[i];
     if (domain == nullptr) {
-      run_attention(std::get<AttentionPhase>(phase), thread);
-      ++i;
+      run_attention(std::get<AttentionPhase>(phase), all_rows(Domain::kTokens, step, thread), thread);
     } else if (owns_rows(*domain, step)) {
       kind = kRows;
-      i = run_own_rows(i, step, thread, start);
+      i = run_own_rows(i, step, thread, start) - 1;
     } else {
-      const int64_t rows = rows_of(*domain, step);
-      const RowBlock block{share(rows, thread, team_.size()), {0, rows}, 0};
+      RowBlock block = all_rows(*domain, step, thread);
       if (const auto* row_phase = std::get_if<RowPhase>(&phase)) {
+        if (!values_.repeats(*domain) || row_phase->joint) block.rows = share(block.rows.end, thread, team_.size());
         run_rows(*row_phase, step, block, thread, start);
-      } else if (const auto& linear = std::get<LinearPhase>(phase); rows > 0) {
+      } else if (const auto& linear = std::get<LinearPhase>(phase); block.rows.end > 0) {
         run_linear(linear, block, share(linear.panels(), thread, team_.size()), thread, next_weights_[i][thread]);
       }
-      ++i;
     }
-    if (detail_) count_time(std::exchange(kind, kWaiting), thread, start);
+    const bool meets = meets_after(i);
+    if (detail_ || !meets) count_time(kind, thread, start);
+    if (!meets) continue;
     team_.barrier();
-    count_time(kind, thread, start);
+    count_time(detail_ ? kWaiting : kind, thread, start);
   }
+}
+
+// Whether the threads meet after a phase: always, but where they repeat its rows.
+bool Runner::meets_after(size_t phase) const {
+  const Domain* const domain = domain_of(program_.phases()[phase]);
+  if (meetings_[phase] || !values_.repeats(domain == nullptr ? Domain::kTokens : *domain)) return true;
+  const auto* attention = std::get_if<AttentionPhase>(&program_.phases()[phase + 1]);
+  return attention != nullptr && plans_[attention->plan].shares_new_tokens();
+}
+
+// The rows of a domain as all threads see them while none keeps rows.
+RowBlock Runner::all_rows(Domain domain, const StepView& step, int thread) const {
+  const Range rows{0, rows_of(domain, step)};
+  return {rows, rows, values_.repeats(domain) ? thread : 0};
 }
 
 void Runner::count_time(int kind, int thread, int64_t& start) {
@@ -298,21 +315,22 @@ size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, int6
 void Runner::run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start) {
   if (detail_) {
     for (const RowOp& op : phase.ops) {
-      for (int64_t row = block.rows.begin; row < block.rows.end; ++row) run_row_op(op, step, row, block);
+      for (int64_t row = block.rows.begin; row < block.rows.end; ++row) run_row_op(op, step, row, block, thread);
       count_time(kRowOps + static_cast<int>(op.index()), thread, start);
     }
     return;
   }
   for (int64_t row = block.rows.begin; row < block.rows.end; ++row)
-    for (const RowOp& op : phase.ops) run_row_op(op, step, row, block);
+    for (const RowOp& op : phase.ops) run_row_op(op, step, row, block, thread);
 }
 
-void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block) {
+void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block, int thread) {
   struct Visitor {
     Runner& r;
     const StepView& step;
     int64_t row;
     const RowBlock& block;
+    int thread;
 
     float* at(const View& view) const { return r.values_.at(view, row, block); }
 
@@ -325,11 +343,13 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
     void operator()(const RopeRow& op) const {
       const int64_t half = static_cast<int64_t>(r.program_.ropes()[op.rope].inv_freq.size());
       r.kernels_.rope(at(op.x), op.heads, op.head_dim, half, &r.cosines_[op.rope][row * half],
-                      &r.sines_[op.rope][row * half]);
+                      &r.sines_[op.rope][row * half], at(op.out));
     }
     void operator()(const WriteKvRow& op) const {
       const Slot slot = r.slots_[op.group][row];
-      write_kv(*r.kv_, op.place, op.kv_heads, op.head_dim, at(op.k), at(op.v), slot.block, slot.offset);
+      HeadRange heads{0, op.kv_heads};
+      if (r.values_.repeats(Domain::kTokens)) heads = r.heads_to_write(op, slot.sequence, thread);
+      write_kv(*r.kv_, op.place, heads, op.head_dim, at(op.k), at(op.v), slot.block, slot.offset);
     }
     void operator()(const GatedActivationRow& op) const {
       const auto kernel = op.activation == Activation::kSilu ? r.kernels_.silu_mul : r.kernels_.gelu_tanh_mul;
@@ -339,7 +359,7 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
       r.kernels_.add(at(op.a), at(op.b), op.out.width, at(op.out));
     }
     void operator()(const SelectRow& op) const {
-      const float* x = r.values_.all_rows(op.x) + step.logits_rows[row] * r.values_.stride(op.x);
+      const float* x = r.values_.at(op.x, step.logits_rows[row], block);
       std::memcpy(at(op.out), x, op.out.width * sizeof(float));
     }
     void operator()(const PrepareRow& op) const {
@@ -347,7 +367,13 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
                   block.at_work.end - block.at_work.begin, r.prepared_[static_cast<int>(op.kind)][block.memory].data());
     }
   };
-  std::visit(Visitor{*this, step, row, block}, op);
+  std::visit(Visitor{*this, step, row, block, thread}, op);
+}
+
+// Of a row that all threads repeat, those heads of K and V that this one writes.
+HeadRange Runner::heads_to_write(const WriteKvRow& op, int sequence, int thread) const {
+  if (op.plan < 0) return {0, thread == 0 ? op.kv_heads : 0};
+  return plans_[op.plan].heads_to_write(thread, sequence);
 }
 
 // The panels of all parts form one list, of which `panels` are to be done.
@@ -367,16 +393,22 @@ void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range p
   }
 }
 
-void Runner::run_attention(const AttentionPhase& phase, int thread) {
+void Runner::run_attention(const AttentionPhase& phase, const RowBlock& block, int thread) {
   const AttentionPlan& plan = plans_[phase.plan];
-  const float* q = values_.all_rows(phase.q);
-  float* out = values_.all_rows(phase.out);
+  const float* q = values_.at(phase.q, 0, block);
+  float* out = values_.at(phase.out, 0, block);
   const int64_t q_stride = values_.stride(phase.q), out_stride = values_.stride(phase.out);
   const float scale = plan.shape().scale;
   attention_phase1(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread);
   if (!plan.needs_merge()) return;
   team_.barrier();
   attention_phase2(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread);
+}
+
+std::vector<std::pair<std::string, bool>> Runner::few_row_meetings() const {
+  std::vector<std::pair<std::string, bool>> result;
+  for (size_t i = 0; i < meetings_.size(); ++i) result.emplace_back(phase_name(program_.phases()[i]), meetings_[i]);
+  return result;
 }
 
 std::vector<std::pair<std::string, int64_t>> Runner::take_profile() {

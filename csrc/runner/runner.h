@@ -53,6 +53,8 @@ class Runner {
 
   int64_t vocab_size() const { return program_.vocab_size(); }
   int64_t arena_bytes() const;
+  // In a step of few rows: each phase, and whether the threads meet after it.
+  std::vector<std::pair<std::string, bool>> few_row_meetings() const;
 
   // Nanoseconds of thread 0 since the last call, by what it did: where a step's time goes. Linears are told apart by their
   // shape. In detail, row operations are too, and waiting for other threads is counted by itself instead of with what was
@@ -62,7 +64,7 @@ class Runner {
 
  private:
   struct Slot {
-    int32_t block, offset;
+    int32_t sequence, block, offset;
   };
 
   void check(const StepView& step) const;
@@ -73,14 +75,17 @@ class Runner {
   void fill_rotary(const StepView& step, int thread);
   void run_thread(const StepView& step, int thread, int64_t start);
   bool owns_rows(Domain domain, const StepView& step) const;
+  bool meets_after(size_t phase) const;
+  RowBlock all_rows(Domain domain, const StepView& step, int thread) const;
   void name_profile();
   void count_time(int kind, int thread, int64_t& start);
   size_t run_own_rows(size_t first, const StepView& step, int thread, int64_t& start);
   void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start);
-  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block);
+  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block, int thread);
+  HeadRange heads_to_write(const WriteKvRow& op, int sequence, int thread) const;
   void find_next_weights();
   void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread, const uint8_t* next);
-  void run_attention(const AttentionPhase& phase, int thread);
+  void run_attention(const AttentionPhase& phase, const RowBlock& block, int thread);
 
   int64_t rows_of(Domain domain, const StepView& step) const {
     return domain == Domain::kTokens ? step.num_tokens : step.num_logits;
@@ -102,6 +107,8 @@ class Runner {
   std::vector<std::string> profile_names_;
   std::vector<int64_t> profile_;    // of each name
   std::vector<int> profile_kinds_;  // of each phase: which name
+  bool meets_at_start_ = true;
+  std::vector<bool> meetings_;      // of each phase: see meetings.h
   std::vector<std::vector<const uint8_t*>> next_weights_;  // of each phase and thread: see find_next_weights
   bool detail_ = false;
 };
