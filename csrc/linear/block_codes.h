@@ -1,6 +1,6 @@
 // Decoders of the GGUF block types into codes and float scales per group, for pack_avx2.cpp only.
 //
-// Symmetric kinds: value = scale * (code - 128). Affine kinds: value = scale * code + offset, both per group.
+// Symmetric kinds: value = scale * (code - 128), or code - 8 for those of four bits. Affine kinds: value = scale * code + offset, both per group.
 #pragma once
 
 #include <immintrin.h>
@@ -41,7 +41,6 @@ inline void decode_nibbles(const uint8_t* qs, uint8_t* codes) {
 
 inline void decode_q4_0(const uint8_t* b, const Groups& to) {
   to.scale[0] = half_at(b);
-  to.offset[0] = -8.0f * to.scale[0];
   decode_nibbles(b + 2, to.codes);
 }
 
@@ -153,18 +152,20 @@ inline void decode_q6_k(const uint8_t* b, const Groups& to) {
   }
 }
 
-// The largest |code| of a symmetric kind, the largest code of an affine one; and the group its scales cover.
+// The largest |code| of a symmetric kind, the largest code of an affine one; the group its scales cover; and what was added to
+// a symmetric kind's codes.
 struct CodeRange {
   int maximum, group;
   bool affine;
+  int offset = affine ? 0 : 128;
 };
 inline CodeRange code_range(TensorKind kind) {
   switch (kind) {
+    case TensorKind::kQ4_0: return {8, 32, false, 8};
     case TensorKind::kQ8_0: return {128, 32, false};
     case TensorKind::kQ5_0: return {16, 32, false};
     case TensorKind::kQ3_K: return {4, 16, false};
     case TensorKind::kQ6_K: return {32, 16, false};
-    case TensorKind::kQ4_0:
     case TensorKind::kQ4_1:
     case TensorKind::kQ4_K: return {15, 32, true};
     case TensorKind::kQ5_1:

@@ -11,9 +11,9 @@ struct FormatRow {
 };
 constexpr FormatRow kFormats[] = {
     {WeightFormat::kF32, "f32"},          {WeightFormat::kBf16, "bf16"},
-    {WeightFormat::kW4, "w4"},            {WeightFormat::kW8, "w8"},
-    {WeightFormat::kW8G16, "w8g16"},      {WeightFormat::kW8Affine, "w8affine"},
-    {WeightFormat::kW8AffineG16, "w8affine_g16"},
+    {WeightFormat::kW4, "w4"},            {WeightFormat::kW4Symmetric, "w4symmetric"},
+    {WeightFormat::kW8, "w8"},            {WeightFormat::kW8G16, "w8g16"},
+    {WeightFormat::kW8Affine, "w8affine"}, {WeightFormat::kW8AffineG16, "w8affine_g16"},
 };
 
 struct KindRow {
@@ -27,7 +27,7 @@ constexpr KindRow kKinds[] = {
     {TensorKind::kF16, "F16", 1, 2, WeightFormat::kF32},
     {TensorKind::kBF16, "BF16", 1, 2, WeightFormat::kBf16},
     {TensorKind::kQ8_0, "Q8_0", 32, 34, WeightFormat::kW8},
-    {TensorKind::kQ4_0, "Q4_0", 32, 18, WeightFormat::kW4},
+    {TensorKind::kQ4_0, "Q4_0", 32, 18, WeightFormat::kW4Symmetric},
     {TensorKind::kQ4_1, "Q4_1", 32, 20, WeightFormat::kW4},
     {TensorKind::kQ5_0, "Q5_0", 32, 22, WeightFormat::kW8},
     {TensorKind::kQ5_1, "Q5_1", 32, 24, WeightFormat::kW8Affine},

@@ -11,11 +11,12 @@ constexpr int kPanel = 16;  // output columns of one panel: the lanes of a 512-b
 constexpr int64_t kMaxK = int64_t{1} << 18;
 
 // The integer formats store codes q and, per row and group of inputs, integers e and z: w_int = e*q + z, w = D*w_int with
-// one float D per row. |w_int| <= 8191 (kW4) or 32767 (kW8*). Symmetric ones have no z: their codes are signed.
+// one float D per row. |w_int| <= 8191 (kW4*) or 32767 (kW8*). Symmetric ones have no z: their codes are signed.
 enum class WeightFormat : int {
   kF32,          // float32
   kBf16,         // bfloat16
   kW4,           // 4-bit codes, groups of 32, e and z
+  kW4Symmetric,  // 4-bit codes, groups of 32, e
   kW8,           // 8-bit codes, groups of 32, e
   kW8G16,        // 8-bit codes, groups of 16, e
   kW8Affine,     // 8-bit codes, groups of 32, e and z
@@ -46,13 +47,15 @@ InputKind input_kind(WeightFormat format);
 inline int64_t padded_k(int64_t k) { return (k + 63) / 64 * 64; }
 
 // A panel of an integer format: codes of all groups, then scales of all groups, then D of its 16 rows.
-//   codes, 8 bits: per group, per quad (4 consecutive k): 16 columns x 4 bytes; symmetric codes are stored plus 128
+//   codes, 8 bits: per group, per quad (4 consecutive k): 16 columns x 4 bytes
 //   codes, 4 bits: per group, 4 x 64 bytes; of vector i the low nibbles are quad i, the high ones quad i + 4
+//   symmetric codes are stored plus 2^(bits - 1)
 //   scales, affine: per group 16 x (int16 e, int16 z); symmetric: per group 16 x int16 e
 template <int Bits, int Group, bool Affine>
 struct IntFormat {
   static constexpr int kBits = Bits, kGroup = Group;
   static constexpr bool kAffine = Affine;
+  static constexpr int kOffset = Affine ? 0 : 1 << (Bits - 1);          // what is added to a code when it is stored
   static constexpr int kCodeBytes = kPanel * Group * Bits / 8;         // of one group
   static constexpr int kScaleBytes = Affine ? 4 * kPanel : 2 * kPanel;  // of one group
   static constexpr int kGroupBytes = kCodeBytes + kScaleBytes;
@@ -64,6 +67,7 @@ struct IntFormat {
   static int64_t panel_bytes(int64_t kp) { return row_scale_offset(kp) + 4 * kPanel; }
 };
 using W4 = IntFormat<4, 32, true>;
+using W4Symmetric = IntFormat<4, 32, false>;
 using W8 = IntFormat<8, 32, false>;
 using W8G16 = IntFormat<8, 16, false>;
 using W8Affine = IntFormat<8, 32, true>;
@@ -74,6 +78,7 @@ template <class Function>
 void visit_int_format(WeightFormat format, Function&& function) {
   switch (format) {
     case WeightFormat::kW4: return function(W4{});
+    case WeightFormat::kW4Symmetric: return function(W4Symmetric{});
     case WeightFormat::kW8: return function(W8{});
     case WeightFormat::kW8G16: return function(W8G16{});
     case WeightFormat::kW8Affine: return function(W8Affine{});

@@ -104,7 +104,7 @@ struct LongSums {
   }
 };
 
-// e and z of 8 columns of one group, as int32. Codes without z are stored plus 128.
+// e and z of 8 columns of one group, as int32. Where there is no z, one that takes away what was added to the codes.
 template <class F>
 void load_scales(const uint8_t* scales, int half, __m256i& e, __m256i& z) {
   if constexpr (F::kAffine) {
@@ -113,7 +113,7 @@ void load_scales(const uint8_t* scales, int half, __m256i& e, __m256i& z) {
     z = _mm256_srai_epi32(ez, 16);
   } else {
     e = _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + 16 * half)));
-    z = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), e), 7);
+    z = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), e), F::kBits - 1);
   }
 }
 

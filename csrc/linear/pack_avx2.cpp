@@ -45,10 +45,8 @@ float encode_symmetric(const float* scale, int64_t groups, int code_maximum, int
   return largest / static_cast<float>(limit / code_maximum);
 }
 
-// e and z for every group of one row. z makes up for the rounding of e at the middle of the codes; or, where the offset
-// is a multiple of the scale (Q4_0: -8), z is that multiple of e, so that zeros stay zeros.
-float encode_affine(const float* scale, const float* offset, int64_t groups, int code_maximum, int limit, int multiple,
-                    int16_t* ez) {
+// e and z for every group of one row. z makes up for the rounding of e at the middle of the codes.
+float encode_affine(const float* scale, const float* offset, int64_t groups, int code_maximum, int limit, int16_t* ez) {
   float largest = 0.0f;
   for (int64_t g = 0; g < groups; ++g) {
     const float end = scale[g] * static_cast<float>(code_maximum) + offset[g];
@@ -63,7 +61,7 @@ float encode_affine(const float* scale, const float* offset, int64_t groups, int
     const int e = _mm_cvtsd_si32(_mm_set_sd(scale[g] * inverse));
     const double z = (offset[g] + middle * scale[g]) * inverse - middle * e;
     ez[2 * g] = static_cast<int16_t>(e);
-    ez[2 * g + 1] = static_cast<int16_t>(multiple ? multiple * e : _mm_cvtsd_si32(_mm_set_sd(z)));
+    ez[2 * g + 1] = static_cast<int16_t>(_mm_cvtsd_si32(_mm_set_sd(z)));
   }
   return d;
 }
@@ -128,9 +126,8 @@ int64_t pack_integers(F, const PackSource& source, int64_t panel, uint8_t* to, c
     decode_row(source.kind, source.raw + from * row_bytes, source.k, {codes, scratch.scale, scratch.offset});
     std::memset(codes + source.k, 0, static_cast<size_t>(kp - source.k));
     if (!all_finite(scratch.scale, used) || (F::kAffine && !all_finite(scratch.offset, used))) return row;
-    const int multiple = source.kind == TensorKind::kQ4_0 ? -8 : 0;
     if constexpr (F::kAffine)
-      row_scales[column] = encode_affine(scratch.scale, scratch.offset, used, range.maximum, F::kLimit, multiple, ez);
+      row_scales[column] = encode_affine(scratch.scale, scratch.offset, used, range.maximum, F::kLimit, ez);
     else
       row_scales[column] = encode_symmetric(scratch.scale, used, range.maximum, F::kLimit, ez);
   }
@@ -162,7 +159,7 @@ void decode_floats(const PackSource& source, const uint8_t* raw, const Scratch& 
   for (int64_t i = 0; i < source.k; ++i) {
     const float scale = scratch.scale[i / range.group];
     values[i] = range.affine ? scale * scratch.codes[i] + scratch.offset[i / range.group]
-                             : scale * (static_cast<int>(scratch.codes[i]) - 128);
+                             : scale * (static_cast<int>(scratch.codes[i]) - range.offset);
   }
 }
 

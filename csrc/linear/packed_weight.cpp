@@ -56,7 +56,7 @@ float integer_row_of(const uint8_t* panel, int column, int64_t k, int16_t* w_int
   for (int64_t i = 0; i < k; ++i) {
     const int64_t at = i / F::kGroup * kPanel + column;
     const int code = code_at<F>(panel, i, column);
-    const int value = F::kAffine ? scales[2 * at] * code + scales[2 * at + 1] : scales[at] * (code - 128);
+    const int value = F::kAffine ? scales[2 * at] * code + scales[2 * at + 1] : scales[at] * (code - F::kOffset);
     w_int[i] = static_cast<int16_t>(value);
   }
   float scale;

@@ -27,8 +27,8 @@ inline PairScales load_pair_scales(const uint8_t* scales) {
   } else {
     const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
     const __m512i twice = _mm512_or_si512(e, _mm512_slli_epi32(e, 16));
-    // Codes are stored plus 128; 16-bit arithmetic may wrap, the weight itself fits.
-    return {twice, _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(twice, 7))};
+    // What was added to the codes; 16-bit arithmetic may wrap, the weight itself fits.
+    return {twice, _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(twice, F::kBits - 1))};
   }
 }
 

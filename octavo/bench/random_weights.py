@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _BLOCKS: dict[str, tuple[str, int, int, tuple[int, ...]]] = {
     # Format: the file's kind that becomes it, values and bytes of a block, where its half precision scales are.
     "w4": ("Q4_1", 32, 20, (0, 2)),
+    "w4symmetric": ("Q4_0", 32, 18, (0,)),
     "w8": ("Q8_0", 32, 34, (0,)),
     "w8g16": ("Q6_K", 256, 210, (208,)),
     "w8affine": ("Q5_1", 32, 24, (0, 2)),

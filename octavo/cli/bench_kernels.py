@@ -29,7 +29,7 @@ GROUPS = ("linear", "head", "attention", "paging", "rows", "sampling")
 @click.option(
     "--formats",
     metavar="F,F,...",
-    default="w4,w8,bf16,f32",
+    default="w4,w4symmetric,w8,bf16,f32",
     show_default=True,
     help="Of the weights; w8g16, w8affine and w8affine_g16 are there too.",
 )
