@@ -37,8 +37,9 @@ inline void add_group(const uint8_t* codes, const RowView* rows, int64_t k, __m5
         }
     }
   } else {
+#pragma GCC unroll 8
     for (int quad = 0; quad < F::kGroup / 4; ++quad) {
-      const __m512i bytes = load(codes + 64 * quad);
+      const __m512i bytes = quad_codes<F>(codes, quad);
       for (int r = 0; r < Rows; ++r)
         for (int p = 0; p < 2; ++p)
           products[r][p] = _mm512_dpbusd_epi32(products[r][p], bytes, broadcast(rows[r].plane[p] + k + 4 * quad));
@@ -91,7 +92,8 @@ inline void panel_sums(const uint8_t* panel, int64_t kp, const ReadAhead& ahead,
       __m512i products[Rows][2];
       for (int r = 0; r < Rows; ++r)
         for (int p = 0; p < 2; ++p)
-          products[r][p] = kAddsOffset<F> ? _mm512_setzero_si512() : broadcast(rows[r].sums[p] + g);
+          products[r][p] = kAddsOffset<F> ? _mm512_setzero_si512()
+                                          : _mm512_srai_epi32(broadcast(rows[r].sums[p] + g), 8 - F::kBits);
       add_group<F, Rows>(panel + g * F::kCodeBytes, rows, g * F::kGroup, products);
       const __m512i scales = load_scales<F>(all_scales + g * F::kScaleBytes);
       for (int r = 0; r < Rows; ++r)

@@ -79,10 +79,25 @@ void store_transposed(__m128i a, __m128i b, __m128i c, __m128i d, uint8_t* to) {
   _mm_storeu_si128(out + 12, _mm_unpackhi_epi64(ab_high, cd_high));
 }
 
+// The codes of 16 rows, one after the other, into the order of a panel with 6 bits.
+void write_six_bits(const uint8_t* codes, int64_t kp, uint8_t* to) {
+  const uint32_t low = 0x0f0f0f0f, high = 0x03030303;  // of each code, before and after its low bits are gone
+  for (int64_t k = 0; k < kp; k += 16, to += 3 * 4 * kPanel)
+    for (int column = 0; column < kPanel; ++column) {
+      uint32_t quad[4];
+      std::memcpy(quad, codes + column * kp + k, 16);
+      const uint32_t vectors[] = {(quad[0] & low) | (quad[2] & low) << 4, (quad[1] & low) | (quad[3] & low) << 4,
+                                  (quad[0] >> 4 & high) | (quad[1] >> 4 & high) << 2 | (quad[2] >> 4 & high) << 4 |
+                                      (quad[3] >> 4 & high) << 6};
+      for (int i = 0; i < 3; ++i) std::memcpy(to + 64 * i + 4 * column, vectors + i, 4);
+    }
+}
+
 // The codes of 16 rows, one after the other, into the order of the panel: 4 vectors of 64 bytes at a time, 4 columns of them
 // together. A row's bytes are read 16 at a time, as rows of 4,096 bytes would otherwise throw each other out of the cache.
 template <class F>
 void write_codes(const uint8_t* codes, int64_t kp, uint8_t* to) {
+  if constexpr (F::kBits == 6) return write_six_bits(codes, kp, to);
   constexpr int kInputs = F::kBits == 4 ? 32 : 16;  // of the 4 vectors
   const auto read = [](const uint8_t* from) {
     if constexpr (F::kBits == 4) return _mm_or_si128(load128(from), _mm_slli_epi16(load128(from + 16), 4));

@@ -63,8 +63,9 @@ void expand(const uint8_t* panel, int64_t kp, int64_t begin, int64_t end, const 
           expand_quad(_mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), scales, out + 4 * kPanel * (vector + 4));
         }
       } else {
+#pragma GCC unroll 8
         for (int quad = 0; quad < F::kGroup / 4; ++quad)
-          expand_quad(load(codes + 64 * quad + 32 * half), scales, out + 4 * kPanel * quad);
+          expand_quad(quad_codes<F>(codes + 32 * half, quad), scales, out + 4 * kPanel * quad);
       }
     }
   }

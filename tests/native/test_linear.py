@@ -11,14 +11,23 @@ ISAS = [isa for isa in ("avx2", "avx512_vnni", "avx512_bf16", "amx") if _native.
 INTEGER_FORMATS = {
     "w4": "Q4_1",
     "w4symmetric": "Q4_0",
+    "w6": "Q5_0",
+    "w6g16": "Q6_K",
+    "w6affine": "Q5_1",
+    "w6affine_g16": "Q2_K",
     "w8": "Q8_0",
-    "w8g16": "Q6_K",
-    "w8affine": "Q5_1",
-    "w8affine_g16": "Q2_K",
 }
-BLOCKS = {"Q4_0": (32, 18), "Q8_0": (32, 34), "Q4_1": (32, 20), "Q5_1": (32, 24), "Q6_K": (256, 210), "Q2_K": (256, 84)}
+BLOCKS = {
+    "Q4_0": (32, 18),
+    "Q4_1": (32, 20),
+    "Q5_0": (32, 22),
+    "Q5_1": (32, 24),
+    "Q6_K": (256, 210),
+    "Q2_K": (256, 84),
+    "Q8_0": (32, 34),
+}
 # Where the half-precision scales of a block lie.
-HALVES = {"Q4_0": (0,), "Q8_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q6_K": (208,), "Q2_K": (80, 82)}
+HALVES = {"Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q6_K": (208,), "Q2_K": (80, 82)}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +146,7 @@ def test_more_rows_than_a_cache_holds_are_exact(isa: str, team: _native.ThreadTe
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w4symmetric", "w8"])
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w4symmetric", "w6", "w8"])
 def test_bits_of_a_row_depend_on_neither_neighbours_nor_threads(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
     rng = np.random.default_rng(2)
     n, k = 100, 288
