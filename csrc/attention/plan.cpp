@@ -197,8 +197,6 @@ AttentionCall AttentionPlan::call(int thread) const {
   call.padded_dim = padded_head_dim(shape_.head_dim);
   call.tasks = tasks_.data();
   call.fragments = fragments_.data();
-  call.first_fragment = fragment_begin_[thread];
-  call.end_fragment = fragment_begin_[thread + 1];
   call.split_tasks = split_tasks_.data();
   call.num_split_tasks = static_cast<int32_t>(split_tasks_.size());
   call.thread = thread;

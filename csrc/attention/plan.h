@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/call.h"
+#include "common/thread_team.h"
 
 namespace octavo {
 
@@ -43,6 +44,8 @@ class AttentionPlan {
   bool needs_merge() const { return !split_tasks_.empty(); }
   const AttentionShape& shape() const { return shape_; }
   int num_threads() const { return num_threads_; }
+  // Those that were dealt out to a thread; all threads' have about the same cost.
+  Range fragments(int thread) const { return {fragment_begin_[thread], fragment_begin_[thread + 1]}; }
   int64_t num_fragments() const { return static_cast<int64_t>(fragments_.size()); }
 
   // The parts of a call that the plan knows; `thread` in [0, num_threads).

@@ -70,7 +70,7 @@ void check_step(const KvCache& cache, const AttentionStep& step, int window, int
 void run(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, float* out, ThreadTeam& team) {
   const int64_t width = int64_t{plan.shape().heads} * plan.shape().head_dim;
   team.run([&](int thread) {
-    attention_phase1(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread);
+    attention_phase1(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread, plan.fragments(thread));
     if (!plan.needs_merge()) return;
     team.barrier();
     attention_phase2(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread);
