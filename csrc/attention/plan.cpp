@@ -137,7 +137,8 @@ void AttentionPlan::find_writers() {
   for (size_t f = 0; f < fragments_.size() && !shares_new_tokens_; ++f) {
     const int seq = tasks_[fragments_[f].task].seq;
     const int first_new = step_.seq_lens[seq] - (step_.query_start_loc[seq + 1] - step_.query_start_loc[seq]);
-    shares_new_tokens_ = fragment_owner_[f] != writer(fragments_[f]) && fragments_[f].end_partition > first_new / kPartition;
+    const bool reads_new = fragments_[f].end_partition > first_new / kPartition;
+    shares_new_tokens_ = reads_new && fragment_owner_[f] != writer(fragments_[f]);
   }
 }
 

@@ -40,7 +40,8 @@ struct Accesses {
     for (const RowOp& op : phase.ops) {
       std::visit([this](const auto& each) { visit_views(each, *this); }, op);
       if (std::holds_alternative<RopeRow>(op)) reads.push_back(kStepAngles);
-      if (const auto* kv = std::get_if<WriteKvRow>(&op)) writes.push_back(keys_and_values(kv->group, kv->place, kv->plan));
+      if (const auto* kv = std::get_if<WriteKvRow>(&op))
+        writes.push_back(keys_and_values(kv->group, kv->place, kv->plan));
     }
   }
   void operator()(const LinearPhase& phase) {

@@ -104,7 +104,8 @@ void cut(const RowPhase& phase, const std::vector<bool>& row_buffers, std::vecto
   RowPhase piece{phase.domain, {}};
   for (const RowOp& op : phase.ops) {
     const bool joint = writes_jointly(op, row_buffers);
-    if (!piece.ops.empty() && joint != piece.joint) pieces.emplace_back(std::exchange(piece, RowPhase{phase.domain, {}}));
+    if (!piece.ops.empty() && joint != piece.joint)
+      pieces.emplace_back(std::exchange(piece, RowPhase{phase.domain, {}}));
     piece.joint = joint;
     piece.ops.push_back(op);
   }

@@ -118,7 +118,8 @@ void Runner::map_slots(const StepView& step) {
     for (int64_t seq = 0; seq < step.num_seqs; ++seq)
       for (int64_t row = step.query_start_loc[seq]; row < step.query_start_loc[seq + 1]; ++row) {
         const int32_t position = step.positions[row];
-        slots[row] = {static_cast<int32_t>(seq), table.data[seq * table.columns + position / block_size], position % block_size};
+        const int32_t block = table.data[seq * table.columns + position / block_size];
+        slots[row] = {static_cast<int32_t>(seq), block, position % block_size};
       }
   }
 }

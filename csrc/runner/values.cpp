@@ -12,7 +12,7 @@ constexpr int64_t kRowAlign = 16;  // floats: rows begin on cache lines
 constexpr std::array<int64_t, 2> kGrain{64, 8};  // a step has another number of rows each time
 // A thread repeats at most so many rows beyond its share: more take longer than to wait for the others and to fetch what
 // they have made.
-constexpr int64_t kRowsInVain = 4;
+constexpr int64_t kRowsInVain = 2;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
