@@ -35,7 +35,6 @@ struct StepView {
   std::vector<Table> block_tables;  // one per KV group
 };
 
-constexpr int kNumInputKinds = 3;  // InputKind's values
 
 class Runner {
  public:
