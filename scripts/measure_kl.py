@@ -6,8 +6,8 @@
     python scripts/measure_kl.py smollm2 IDS --candidate native:auto:auto:int8 --baseline native
 
 An executor is NAME[:DTYPE[:KV_CACHE_DTYPE[:ACTIVATION_DTYPE]]]; NAME is reference (DTYPE: auto) or native. Prints for
-each context the mean Kullback-Leibler divergence KL(baseline || candidate) of its positions in nats, how often both have
-the same most likely token, and the worst position.
+each context the mean Kullback-Leibler divergence KL(baseline || candidate) of its positions in nats, how often both
+have the same most likely token, and the worst position.
 """
 
 from __future__ import annotations

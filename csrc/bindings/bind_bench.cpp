@@ -113,8 +113,9 @@ double time_row_operation(const std::string& name, int64_t rows, int64_t width, 
   const Isa isa = usable_isa(isa_text);
   std::vector<float> x(static_cast<size_t>(rows * width)), out(x.size()), ones(static_cast<size_t>(width), 0.5f);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000) * 1e-3f;
-  const int64_t bytes = std::max({prepared_bytes(InputKind::kA14, rows, width), prepared_bytes(InputKind::kA8, rows, width),
-                                  prepared_bytes(InputKind::kBf16, rows, width)});
+  int64_t bytes = 0;
+  for (const InputKind kind : {InputKind::kBf16, InputKind::kA14, InputKind::kA8})
+    bytes = std::max(bytes, prepared_bytes(kind, rows, width));
   const MappedMemory prepared(static_cast<size_t>(bytes));
   const RowCall call = row_call(name, isa, rows, width, heads, ones, prepared.data());
   nb::gil_scoped_release release;

@@ -105,8 +105,8 @@ struct Product {
   }
 };
 
-Result matmul(const PackedWeight& weight, Matrix x, const std::string& isa, ThreadTeam& team, std::optional<Matrix> add_to,
-              bool int8_activations) {
+Result matmul(const PackedWeight& weight, Matrix x, const std::string& isa, ThreadTeam& team,
+              std::optional<Matrix> add_to, bool int8_activations) {
   const int64_t rows = static_cast<int64_t>(x.shape(0));
   require("columns of x", static_cast<int64_t>(x.shape(1)), weight.k());
   auto out = new_matrix<float>(rows, weight.n());
@@ -173,8 +173,8 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
         const Product& product = *products[static_cast<size_t>(input_of[w])];
         const Range panels = share(weights[w]->panels(), thread, team.size());
         const PackedWeight& next = *weights[(w + 1) % weights.size()];
-        linear(isa, product.kind, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false, panels.begin, panels.end,
-               product.scratch.get() + thread * product.scratch_each,
+        linear(isa, product.kind, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false,
+               panels.begin, panels.end, product.scratch.get() + thread * product.scratch_each,
                next.panel(share(next.panels(), thread, team.size()).begin));
         team.barrier();
         if (thread != 0) continue;

@@ -1,7 +1,7 @@
 // Integer formats and 8-bit activations with AVX2, for any number of rows, 8 columns at a time.
 //
-// 4-bit codes: vpmaddubsw, and the products of 32 inputs add up in 16 bits, for a lane gets 16 of at most 15 * 127. 8-bit codes are
-// widened, since pairs of their products do not fit 16 bits, and vpmaddwd adds in 32.
+// 4-bit codes: vpmaddubsw, and the products of 32 inputs add up in 16 bits, for a lane gets 16 of at most 15 * 127.
+// Pairs of products with 8-bit codes do not fit 16 bits, so these are widened, and vpmaddwd adds in 32.
 #include <immintrin.h>
 
 #include <cstring>
@@ -46,7 +46,8 @@ __m256i load_e(const uint8_t* scales, int half) {
 template <class F>
 __m256i load_z(const uint8_t* scales, int half) {
   if constexpr (F::kAffine) {
-    const __m256i first = load(scales + 32 * half), last = load(scales + (32 / F::kGroup - 1) * F::kScaleBytes + 32 * half);
+    const __m256i first = load(scales + 32 * half);
+    const __m256i last = load(scales + (32 / F::kGroup - 1) * F::kScaleBytes + 32 * half);
     return _mm256_blend_epi16(_mm256_srli_epi32(first, 16), last, 0xaa);
   } else {
     // 4-bit codes are stored plus 8.
@@ -59,7 +60,8 @@ __m256i load_z(const uint8_t* scales, int half) {
 template <int Rows>
 using Values = __m256i[2][Rows];
 
-// Adds a quad's products with 4-bit codes to 16-bit sums. left, right: the codes of the first 8 columns and of the others.
+// Adds a quad's products with 4-bit codes to 16-bit sums. left, right: the codes of the first 8 columns and of the
+// others.
 template <int Rows>
 [[gnu::always_inline]] inline void add_nibbles(__m256i left, __m256i right, const WideByteGroup* rows, int quad,
                                                Values<Rows>& sums) {
@@ -95,7 +97,8 @@ template <class F, int Rows>
 
 // Sums of 8-bit codes over one group of the weight for 8 columns. codes: at the first vector of these columns.
 template <class F, int Rows>
-[[gnu::always_inline]] inline void byte_sums(const uint8_t* codes, const WideByteGroup* rows, int part, __m256i (&sums)[Rows]) {
+[[gnu::always_inline]] inline void byte_sums(const uint8_t* codes, const WideByteGroup* rows, int part,
+                                             __m256i (&sums)[Rows]) {
   const __m256i zero = _mm256_setzero_si256();
   __m256i first[Rows], second[Rows];  // columns 0, 1, 4, 5 and 2, 3, 6, 7; two lanes each
   for (int r = 0; r < Rows; ++r) first[r] = second[r] = zero;
@@ -129,7 +132,8 @@ template <class F, int Rows>
       for (int r = 0; r < Rows; ++r) {
         const int32_t* const offset = rows[r].facts.bytes;
         if constexpr (!F::kAffine)  // stored plus 128
-          sums[r] = _mm256_add_epi32(sums[r], _mm256_set1_epi32(F::kGroup == 16 ? offset[part] : offset[0] + offset[1]));
+          sums[r] =
+              _mm256_add_epi32(sums[r], _mm256_set1_epi32(F::kGroup == 16 ? offset[part] : offset[0] + offset[1]));
         values[half][r] = _mm256_add_epi32(values[half][r], _mm256_mullo_epi32(sums[r], e));
       }
     }

@@ -1,8 +1,9 @@
-// Integer formats and 8-bit activations with AVX512-VNNI, for any number of rows: the codes of a panel's 32 inputs are unpacked once
-// for all rows of a tile, and vpdpbusd multiplies them as they are, 16 columns and four inputs at a time.
+// Integer formats and 8-bit activations with AVX512-VNNI, for any number of rows: the codes of a panel's 32 inputs are
+// unpacked once for all rows of a tile, and vpdpbusd multiplies them as they are, 16 columns and four inputs at a time.
 //
-// 4-bit codes: a sum begins with 65536 * sum(a) + 32768 - 8 * sum(a). Then its lower half is sum((q - 8) * a) + 32768, of which 8 *
-// 127 * 32 leaves 16 bits, and the upper one stays sum(a): with the bias taken off, one vpmaddwd multiplies both with e and z + 8e.
+// 4-bit codes: a sum begins as 65536 * sum(a) + 32768 - 8 * sum(a). In the end its lower half is sum((q - 8) * a) +
+// 32768, which 16 bits hold (8 * 127 * 32 < 32768), and its upper half still sum(a). So once the 32768 is taken off,
+// one vpmaddwd multiplies both: with e and with z + 8e.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +19,7 @@ constexpr int64_t kCachedBytes = int64_t{512} << 10;
 
 using Quad = int32_t __attribute__((may_alias));
 
-// sum + the products of codes with four inputs of a row. From intrinsics GCC 12 makes loads of their own and spills sums.
+// sum + the products of codes with four inputs of a row. From intrinsics GCC 12 makes loads of their own and spills.
 [[gnu::always_inline]] inline __m512i add_products(__m512i sum, __m512i codes, const int8_t* inputs) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*reinterpret_cast<const Quad*>(inputs)));
   return sum;
@@ -29,8 +30,8 @@ using Quad = int32_t __attribute__((may_alias));
   return sum;
 }
 
-// 32 inputs of a panel, unpacked. kSums integer sums a row, each of equally many inputs; begin() starts one, and value() makes
-// them sum((e*q + z) * a).
+// 32 inputs of a panel, unpacked. A row has kSums integer sums of equally many inputs: begin() starts one, and value()
+// makes of them sum((e*q + z) * a).
 template <class F>
 struct GroupWeights;
 
@@ -102,12 +103,14 @@ struct GroupWeights<IntFormat<8, Group, Affine>> {
   [[gnu::always_inline]] inline __m512i value(const __m512i (&sums)[kSums], const ByteGroupFacts& row) const {
     __m512i total = _mm512_mullo_epi32(sums[0], e[0]);
     if constexpr (kSums == 2) total = _mm512_add_epi32(total, _mm512_mullo_epi32(sums[1], e[1]));
-    if constexpr (Affine) total = _mm512_dpwssd_epi32(total, z, _mm512_set1_epi32(*reinterpret_cast<const Quad*>(row.sums)));
+    if constexpr (Affine)
+      total = _mm512_dpwssd_epi32(total, z, _mm512_set1_epi32(*reinterpret_cast<const Quad*>(row.sums)));
     return total;
   }
 };
 
-// Adds a group to the sums of rows First + I of a tile, which take turns: products that add to one sum wait for each other.
+// Adds a group to the sums of rows First + I of a tile, which take turns: products that add to one sum wait for each
+// other.
 template <class Weights, int First, int... I>
 [[gnu::always_inline]] inline void add_rows(const Weights& weights, const ByteGroup* rows, __m512* sums,
                                             std::integer_sequence<int, I...>) {
@@ -117,7 +120,8 @@ template <class Weights, int First, int... I>
   if constexpr (kLast == 1) ((products[I][1] = Weights::template begin<1>(rows[First + I].facts)), ...);
   const auto add = [&](auto quad, auto sum) __attribute__((always_inline)) {
     constexpr int kQuad = decltype(quad)::value, kSum = decltype(sum)::value;
-    ((products[I][kSum] = add_products(products[I][kSum], weights.quads[kQuad], rows[First + I].codes + 4 * kQuad)), ...);
+    ((products[I][kSum] = add_products(products[I][kSum], weights.quads[kQuad], rows[First + I].codes + 4 * kQuad)),
+     ...);
   };
   const auto both = [&](auto quad) __attribute__((always_inline)) {
     add(quad, std::integral_constant<int, 0>{});

@@ -1,8 +1,7 @@
-// Prepared rows of kA8: per 32 inputs 8-bit codes with a scale of their own. Here because all instruction sets must agree on the
-// integers; the layouts differ.
+// Prepared rows of kA8: per 32 inputs 8-bit codes with a scale of their own.
 //
-// A group of 32 inputs adds fma((float)v, scale, sum) to a row's sum, in the order of k, where v = sum((e*q + z) * code) is exact
-// in int32. The result is sum * D. So all instruction sets, numbers of rows and threads give the same bits.
+// A group of 32 inputs makes a row's sum fma((float)v, scale, sum), in the order of k, where v = sum((e*q + z) * code)
+// is exact in int32. The result is sum * D. So all instruction sets, numbers of rows and threads give the same bits.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ enum class WeightFormat : int {
 // The tensor kinds of GGUF and safetensors files that can be packed.
 enum class TensorKind : int { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K };
 
-// How the inputs of a linear are prepared; linears of one kind and one input share the prepared rows. Integer formats take 14-bit
-// integers with a scale per row (kA14), or 8-bit ones with a scale per 32 inputs (kA8).
+// How the inputs of a linear are prepared; linears of one kind and one input share the prepared rows. Integer formats
+// take 14-bit integers with a scale per row (kA14), or 8-bit ones with a scale per 32 inputs (kA8).
 enum class InputKind : int { kF32, kBf16, kA14, kA8 };
 constexpr int kNumInputKinds = 4;
 

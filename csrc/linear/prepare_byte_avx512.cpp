@@ -17,8 +17,8 @@ Halves load_group(const float* x, int64_t i, int64_t k) {
 // Returns whether the inputs are finite.
 bool write_group(const Halves& values, ByteGroup& to) {
   // Infinities and NaNs have larger bits than any number.
-  const __m512i first_bits = _mm512_castps_si512(_mm512_abs_ps(values.first));
-  const int32_t bits = _mm512_reduce_max_epi32(_mm512_max_epi32(first_bits, _mm512_castps_si512(_mm512_abs_ps(values.second))));
+  const auto magnitude = [](__m512 half) { return _mm512_castps_si512(_mm512_abs_ps(half)); };
+  const int32_t bits = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitude(values.first), magnitude(values.second)));
   if (bits >= 0x7f800000) return false;
   const float largest = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
   const float inverse = largest < kActivationMinimum ? 0.0f : kByteLimit / largest;

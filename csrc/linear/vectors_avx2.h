@@ -21,7 +21,8 @@ struct Sums8 {
   __m256d low, high;  // of columns 0-3 and 4-7, exact integers
 };
 
-// Writes what a row gets in the columns [column, column + 8): with the bias, on top of what is there where the call says so.
+// Writes what a row gets in the columns [column, column + 8): with the bias, on top of what is there where the call
+// says so.
 inline void write_columns8(const LinearCall& call, int64_t row, int64_t column, __m256 values) {
   const float* const bias = call.weight->bias();
   float* const out = call.out + row * call.ldo + column;

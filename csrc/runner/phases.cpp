@@ -166,8 +166,8 @@ void PhaseList::add_logits(View x, WeightPtr weight) {
   require(check(x, "logits x") == Domain::kLogits, "logits: x must have logits rows");
   require(weight->k() == x.width && weight->n() == vocab_size_, "logits: weight is not [vocab_size, width]");
   const InputKind kind = input_kind(weight->format(), false);
-  append_linear(Domain::kLogits, View{kLogitsBuffer, 0, vocab_size_, Domain::kLogits}, x, {{std::move(weight), 0, kind}},
-                false);
+  const View out{kLogitsBuffer, 0, vocab_size_, Domain::kLogits};
+  append_linear(Domain::kLogits, out, x, {{std::move(weight), 0, kind}}, false);
 }
 
 int64_t PhaseList::longest_input(InputKind kind) const {
