@@ -1,6 +1,6 @@
 // Decoders of the GGUF block types into codes and float scales per group, for pack_avx2.cpp only.
 //
-// Symmetric kinds: value = scale * (code - 128). Affine kinds: value = scale * code + offset, both per group.
+// Symmetric kinds: value = scale * (code - offset), with the offset of code_range(). Affine kinds: value = scale * code + offset, both per group.
 #pragma once
 
 #include <immintrin.h>
@@ -41,7 +41,6 @@ inline void decode_nibbles(const uint8_t* qs, uint8_t* codes) {
 
 inline void decode_q4_0(const uint8_t* b, const Groups& to) {
   to.scale[0] = half_at(b);
-  to.offset[0] = -8.0f * to.scale[0];
   decode_nibbles(b + 2, to.codes);
 }
 
@@ -62,7 +61,7 @@ inline void decode_q5_0(const uint8_t* b, const Groups& to) {
   to.scale[0] = half_at(b);
   decode_nibbles(b + 6, to.codes);
   add_fifth_bits(b + 2, to.codes);
-  for (int j = 0; j < 32; ++j) to.codes[j] = static_cast<uint8_t>(to.codes[j] + 128 - 16);
+  for (int j = 0; j < 32; ++j) to.codes[j] = static_cast<uint8_t>(to.codes[j] + 32 - 16);
 }
 
 inline void decode_q5_1(const uint8_t* b, const Groups& to) {
@@ -103,7 +102,7 @@ inline void decode_q3_k(const uint8_t* b, const Groups& to) {
     const uint8_t *const q = qs + 32 * (g / 8) + 16 * (g % 2), *const h = hmask + 16 * (g % 2);
     const int shift = 2 * (g % 8 / 2), bit = g / 2;
     for (int l = 0; l < 16; ++l)
-      to.codes[16 * g + l] = static_cast<uint8_t>(128 + ((q[l] >> shift) & 3) - (((h[l] >> bit) & 1) ? 0 : 4));
+      to.codes[16 * g + l] = static_cast<uint8_t>(32 + ((q[l] >> shift) & 3) - (((h[l] >> bit) & 1) ? 0 : 4));
   }
 }
 
@@ -149,22 +148,24 @@ inline void decode_q6_k(const uint8_t* b, const Groups& to) {
     const int nibble = part % 4 / 2 * 4, shift = 2 * (part % 4);
     for (int l = 0; l < 32; ++l)
       to.codes[32 * part + l] =
-          static_cast<uint8_t>(128 - 32 + (((ql[l] >> nibble) & 15) | (((qh[l] >> shift) & 3) << 4)));
+          static_cast<uint8_t>(((ql[l] >> nibble) & 15) | (((qh[l] >> shift) & 3) << 4));
   }
 }
 
-// The largest |code| of a symmetric kind, the largest code of an affine one; and the group its scales cover.
+// The largest |code| of a symmetric kind, the largest code of an affine one; the group its scales cover; and what was added to
+// a symmetric kind's codes.
 struct CodeRange {
   int maximum, group;
   bool affine;
+  int offset = 0;
 };
 inline CodeRange code_range(TensorKind kind) {
   switch (kind) {
-    case TensorKind::kQ8_0: return {128, 32, false};
-    case TensorKind::kQ5_0: return {16, 32, false};
-    case TensorKind::kQ3_K: return {4, 16, false};
-    case TensorKind::kQ6_K: return {32, 16, false};
-    case TensorKind::kQ4_0:
+    case TensorKind::kQ4_0: return {8, 32, false, 8};
+    case TensorKind::kQ8_0: return {128, 32, false, 128};
+    case TensorKind::kQ5_0: return {16, 32, false, 32};
+    case TensorKind::kQ3_K: return {4, 16, false, 32};
+    case TensorKind::kQ6_K: return {32, 16, false, 32};
     case TensorKind::kQ4_1:
     case TensorKind::kQ4_K: return {15, 32, true};
     case TensorKind::kQ5_1:

@@ -1,6 +1,6 @@
 // Integer formats and 8-bit activations with AVX2, for any number of rows, 8 columns at a time.
 //
-// 4-bit codes: vpmaddubsw, and the products of 32 inputs add up in 16 bits, for a lane gets 16 of at most 15 * 127.
+// 4- and 6-bit codes: vpmaddubsw, and sums in 16 bits of 16 products of at most 15 * 127 a lane, or of 4 of at most 63 * 127.
 // Pairs of products with 8-bit codes do not fit 16 bits, so these are widened, and vpmaddwd adds in 32.
 #include <immintrin.h>
 
@@ -15,6 +15,10 @@ namespace {
 
 // Tiles whose rows stay in a core's own cache while all panels pass by.
 constexpr int64_t kCachedBytes = int64_t{256} << 10;
+
+// Groups of the weight in one of the inputs.
+template <class F>
+constexpr int kParts = kByteGroup / F::kGroup;
 
 __m256i broadcast4(const void* from) {
   int32_t value;
@@ -42,29 +46,39 @@ __m256i load_e(const uint8_t* scales, int half) {
   return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + 16 * half)));
 }
 
-// z of 8 columns for the sums of the first and of the second half of 32 inputs, in the 16-bit halves of each lane.
+// e twice, as 16-bit lanes.
 template <class F>
-__m256i load_z(const uint8_t* scales, int half) {
+__m256i load_e_pairs(const uint8_t* scales, int half) {
+  const __m256i e = load_e<F>(scales, half);
+  return _mm256_blend_epi16(e, _mm256_slli_epi32(e, 16), 0xaa);
+}
+
+// Of 8 columns z * sum(a), or where there is no z, what takes away the offset of the codes.
+template <class F>
+[[gnu::always_inline]] inline __m256i offset_value(const uint8_t* scales, int half, const ByteGroupFacts& row) {
   if constexpr (F::kAffine) {
-    const __m256i first = load(scales + 32 * half);
-    const __m256i last = load(scales + (32 / F::kGroup - 1) * F::kScaleBytes + 32 * half);
-    return _mm256_blend_epi16(_mm256_srli_epi32(first, 16), last, 0xaa);
+    // z for the first and for the second half of the inputs, in the 16-bit halves of each lane.
+    const __m256i first = load(scales + 32 * half), last = load(scales + (kParts<F> - 1) * F::kScaleBytes + 32 * half);
+    const __m256i z = _mm256_blend_epi16(_mm256_srli_epi32(first, 16), last, 0xaa);
+    return _mm256_madd_epi16(z, broadcast4(row.sums));
   } else {
-    // 4-bit codes are stored plus 8.
-    const __m256i z = _mm256_slli_epi16(_mm256_sub_epi16(_mm256_setzero_si256(), load_e<F>(scales, half)), 3);
-    return _mm256_blend_epi16(z, _mm256_slli_epi32(z, 16), 0xaa);
+    const auto part = [&](int number, int32_t bytes) {
+      const __m256i e = load_e<F>(scales + number * F::kScaleBytes, half);
+      return _mm256_mullo_epi32(e, _mm256_srai_epi32(_mm256_set1_epi32(bytes), 8 - F::kBits));
+    };
+    if constexpr (kParts<F> == 1) return part(0, row.bytes[0] + row.bytes[1]);
+    return _mm256_add_epi32(part(0, row.bytes[0]), part(1, row.bytes[1]));
   }
 }
 
-// sum((e*q + z) * a) over 32 inputs for each half of a panel's columns and each row.
+// sum((e*q + z) * a) over 32 inputs for each half of a panel's columns and each row; begun with the offset_value().
 template <int Rows>
 using Values = __m256i[2][Rows];
 
-// Adds a quad's products with 4-bit codes to 16-bit sums. left, right: the codes of the first 8 columns and of the
-// others.
+// Adds a quad's products to 16-bit sums. left, right: the codes of the first 8 columns and of the others.
 template <int Rows>
-[[gnu::always_inline]] inline void add_nibbles(__m256i left, __m256i right, const WideByteGroup* rows, int quad,
-                                               Values<Rows>& sums) {
+[[gnu::always_inline]] inline void add_quad(__m256i left, __m256i right, const WideByteGroup* rows, int quad,
+                                            Values<Rows>& sums) {
 #pragma GCC unroll 4
   for (int r = 0; r < Rows; ++r) {
     const __m256i inputs = broadcast4(rows[r].codes + 4 * quad);
@@ -75,96 +89,103 @@ template <int Rows>
 }
 
 template <class F, int Rows>
-[[gnu::always_inline]] inline void nibble_values(const uint8_t* codes, const uint8_t* scales, const WideByteGroup* rows,
-                                                 Values<Rows>& values) {
+[[gnu::always_inline]] inline void add_nibbles(const uint8_t* codes, const uint8_t* scales, const WideByteGroup* rows,
+                                               Values<Rows>& values) {
   const __m256i nibble = _mm256_set1_epi8(15);
-  for (int r = 0; r < Rows; ++r) values[0][r] = values[1][r] = _mm256_setzero_si256();
+  Values<Rows> sums;
+  for (int r = 0; r < Rows; ++r) sums[0][r] = sums[1][r] = _mm256_setzero_si256();
 #pragma GCC unroll 4
   for (int vector = 0; vector < 4; ++vector) {
     const __m256i left = load(codes + 64 * vector), right = load(codes + 64 * vector + 32);
-    add_nibbles<Rows>(_mm256_and_si256(left, nibble), _mm256_and_si256(right, nibble), rows, vector, values);
-    add_nibbles<Rows>(_mm256_and_si256(_mm256_srli_epi16(left, 4), nibble),
-                      _mm256_and_si256(_mm256_srli_epi16(right, 4), nibble), rows, vector + 4, values);
+    add_quad<Rows>(_mm256_and_si256(left, nibble), _mm256_and_si256(right, nibble), rows, vector, sums);
+    add_quad<Rows>(_mm256_and_si256(_mm256_srli_epi16(left, 4), nibble),
+                   _mm256_and_si256(_mm256_srli_epi16(right, 4), nibble), rows, vector + 4, sums);
   }
   for (int half = 0; half < 2; ++half) {
-    const __m256i once = load_e<F>(scales, half), e = _mm256_blend_epi16(once, _mm256_slli_epi32(once, 16), 0xaa);
-    const __m256i z = load_z<F>(scales, half);
+    const __m256i e = load_e_pairs<F>(scales, half);
     for (int r = 0; r < Rows; ++r)
-      values[half][r] =
-          _mm256_add_epi32(_mm256_madd_epi16(values[half][r], e), _mm256_madd_epi16(z, broadcast4(rows[r].facts.sums)));
+      values[half][r] = _mm256_add_epi32(values[half][r], _mm256_madd_epi16(sums[half][r], e));
   }
 }
 
-// Sums of 8-bit codes over one group of the weight for 8 columns. codes: at the first vector of these columns.
 template <class F, int Rows>
-[[gnu::always_inline]] inline void byte_sums(const uint8_t* codes, const WideByteGroup* rows, int part,
-                                             __m256i (&sums)[Rows]) {
-  const __m256i zero = _mm256_setzero_si256();
-  __m256i first[Rows], second[Rows];  // columns 0, 1, 4, 5 and 2, 3, 6, 7; two lanes each
-  for (int r = 0; r < Rows; ++r) first[r] = second[r] = zero;
-#pragma GCC unroll 8
-  for (int quad = 0; quad < F::kGroup / 4; ++quad) {
-    const __m256i bytes = load(codes + 64 * quad);
-    const __m256i low = _mm256_unpacklo_epi8(bytes, zero), high = _mm256_unpackhi_epi8(bytes, zero);
+[[gnu::always_inline]] inline void add_six_bits(const uint8_t* codes, const uint8_t* scales, const WideByteGroup* rows,
+                                                Values<Rows>& values) {
+#pragma GCC unroll 4
+  for (int quad = 0; quad < 8; quad += 2) {
+    const uint8_t* const of_group = scales + 4 * quad / F::kGroup * F::kScaleBytes;
+    const __m256i left[] = {quad_codes<F>(codes, quad), quad_codes<F>(codes, quad + 1)};
+    const __m256i right[] = {quad_codes<F>(codes + 32, quad), quad_codes<F>(codes + 32, quad + 1)};
+    const __m256i left_e = load_e_pairs<F>(of_group, 0), right_e = load_e_pairs<F>(of_group, 1);
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
-      const __m256i inputs = broadcast8(rows[r].values + part * F::kGroup + 4 * quad);
-      first[r] = _mm256_add_epi32(first[r], _mm256_madd_epi16(low, inputs));
-      second[r] = _mm256_add_epi32(second[r], _mm256_madd_epi16(high, inputs));
-      keep_order(first[r], second[r]);
+      const __m256i first = broadcast4(rows[r].codes + 4 * quad), second = broadcast4(rows[r].codes + 4 * quad + 4);
+      const auto both = [&](const __m256i* half) {
+        return _mm256_add_epi16(_mm256_maddubs_epi16(half[0], first), _mm256_maddubs_epi16(half[1], second));
+      };
+      values[0][r] = _mm256_add_epi32(values[0][r], _mm256_madd_epi16(both(left), left_e));
+      values[1][r] = _mm256_add_epi32(values[1][r], _mm256_madd_epi16(both(right), right_e));
+      keep_order(values[0][r], values[1][r]);
     }
   }
-  for (int r = 0; r < Rows; ++r) sums[r] = _mm256_hadd_epi32(first[r], second[r]);
 }
 
 template <class F, int Rows>
-[[gnu::always_inline]] inline void byte_values(const uint8_t* codes, const uint8_t* scales, const WideByteGroup* rows,
-                                               Values<Rows>& values) {
+[[gnu::always_inline]] inline void add_bytes(const uint8_t* codes, const uint8_t* scales, const WideByteGroup* rows,
+                                             Values<Rows>& values) {
+  static_assert(F::kGroup == 32);
+  const __m256i zero = _mm256_setzero_si256();
   for (int half = 0; half < 2; ++half) {
     forget(rows);
-    for (int r = 0; r < Rows; ++r)
-      values[half][r] = F::kAffine ? _mm256_madd_epi16(load_z<F>(scales, half), broadcast4(rows[r].facts.sums))
-                                   : _mm256_setzero_si256();
-    for (int part = 0; part < 32 / F::kGroup; ++part) {
-      __m256i sums[Rows];
-      byte_sums<F, Rows>(codes + part * F::kCodeBytes + 32 * half, rows, part, sums);
-      const __m256i e = load_e<F>(scales + part * F::kScaleBytes, half);
+    __m256i first[Rows], second[Rows];  // columns 0, 1, 4, 5 and 2, 3, 6, 7; two lanes each
+    for (int r = 0; r < Rows; ++r) first[r] = second[r] = zero;
+#pragma GCC unroll 8
+    for (int quad = 0; quad < 8; ++quad) {
+      const __m256i bytes = load(codes + 64 * quad + 32 * half);
+      const __m256i low = _mm256_unpacklo_epi8(bytes, zero), high = _mm256_unpackhi_epi8(bytes, zero);
+#pragma GCC unroll 4
       for (int r = 0; r < Rows; ++r) {
-        const int32_t* const offset = rows[r].facts.bytes;
-        if constexpr (!F::kAffine)  // stored plus 128
-          sums[r] =
-              _mm256_add_epi32(sums[r], _mm256_set1_epi32(F::kGroup == 16 ? offset[part] : offset[0] + offset[1]));
-        values[half][r] = _mm256_add_epi32(values[half][r], _mm256_mullo_epi32(sums[r], e));
+        const __m256i inputs = broadcast8(rows[r].values + 4 * quad);
+        first[r] = _mm256_add_epi32(first[r], _mm256_madd_epi16(low, inputs));
+        second[r] = _mm256_add_epi32(second[r], _mm256_madd_epi16(high, inputs));
+        keep_order(first[r], second[r]);
       }
     }
+    const __m256i e = load_e<F>(scales, half);
+    for (int r = 0; r < Rows; ++r)
+      values[half][r] =
+          _mm256_add_epi32(values[half][r], _mm256_mullo_epi32(_mm256_hadd_epi32(first[r], second[r]), e));
   }
 }
 
 // A panel for a tile of Rows rows.
 template <class F, int Rows>
 void panel_tile(const LinearCall& call, const ByteTiles256& layout, int64_t panel, int64_t tile) {
-  constexpr int kParts = kByteGroup / F::kGroup;  // groups of the weight in one of the inputs
   const int64_t kp = padded_k(call.weight->k()), row = tile * layout.height;
   const uint8_t *const bytes = call.weight->panel(panel), *scales = bytes + F::scale_offset(kp), *codes = bytes;
   const WideByteGroup* rows = layout.tile(call.prepared, tile);
   const ReadAhead ahead(call);
   __m256 sums[2][Rows] = {};
   for (int64_t g = 0; g < layout.groups; ++g, rows += layout.height) {
-    for (int part = 0; part < kParts; ++part) {
-      ahead.far<F>(bytes, kParts * g + part);
-      if constexpr (Rows <= 2) ahead.near<F>(bytes, kParts * g + part);
+    for (int part = 0; part < kParts<F>; ++part) {
+      ahead.far<F>(bytes, kParts<F> * g + part);
+      if constexpr (Rows <= 2) ahead.near<F>(bytes, kParts<F> * g + part);
     }
     Values<Rows> values;
+    for (int half = 0; half < 2; ++half)
+      for (int r = 0; r < Rows; ++r) values[half][r] = offset_value<F>(scales, half, rows[r].facts);
     if constexpr (F::kBits == 4)
-      nibble_values<F, Rows>(codes, scales, rows, values);
+      add_nibbles<F, Rows>(codes, scales, rows, values);
+    else if constexpr (F::kBits == 6)
+      add_six_bits<F, Rows>(codes, scales, rows, values);
     else
-      byte_values<F, Rows>(codes, scales, rows, values);
+      add_bytes<F, Rows>(codes, scales, rows, values);
     for (int half = 0; half < 2; ++half)
       for (int r = 0; r < Rows; ++r)
         sums[half][r] =
             _mm256_fmadd_ps(_mm256_cvtepi32_ps(values[half][r]), _mm256_set1_ps(rows[r].facts.scale), sums[half][r]);
-    codes += kParts * F::kCodeBytes;
-    scales += kParts * F::kScaleBytes;
+    codes += kParts<F> * F::kCodeBytes;
+    scales += kParts<F> * F::kScaleBytes;
   }
   const float* const row_scales = reinterpret_cast<const float*>(bytes + F::row_scale_offset(kp));
   for (int half = 0; half < 2; ++half)

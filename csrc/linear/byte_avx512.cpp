@@ -68,21 +68,22 @@ struct GroupWeights<IntFormat<4, 32, Affine>> {
   }
 };
 
-template <int Group, bool Affine>
-struct GroupWeights<IntFormat<8, Group, Affine>> {
-  using F = IntFormat<8, Group, Affine>;
+// Of 6 and 8 bits.
+template <int Bits, int Group, bool Affine>
+struct GroupWeights<IntFormat<Bits, Group, Affine>> {
+  using F = IntFormat<Bits, Group, Affine>;
   static constexpr int kSums = 32 / Group;
   __m512i quads[8], e[kSums], z;
 
   [[gnu::always_inline]] inline GroupWeights(const uint8_t* codes, const uint8_t* from) {
-    quads[0] = load(codes);
-    quads[1] = load(codes + 64);
-    quads[2] = load(codes + 128);
-    quads[3] = load(codes + 192);
-    quads[4] = load(codes + 256);
-    quads[5] = load(codes + 320);
-    quads[6] = load(codes + 384);
-    quads[7] = load(codes + 448);
+    quads[0] = quad_codes<F>(codes, 0);
+    quads[1] = quad_codes<F>(codes, 1);
+    quads[2] = quad_codes<F>(codes, 2);
+    quads[3] = quad_codes<F>(codes, 3);
+    quads[4] = quad_codes<F>(codes, 4);
+    quads[5] = quad_codes<F>(codes, 5);
+    quads[6] = quad_codes<F>(codes, 6);
+    quads[7] = quad_codes<F>(codes, 7);
     if constexpr (Affine) {
       const __m512i first = load(from), last = load(from + (kSums - 1) * F::kScaleBytes);
       e[0] = _mm512_srai_epi32(_mm512_slli_epi32(first, 16), 16);
@@ -97,8 +98,9 @@ struct GroupWeights<IntFormat<8, Group, Affine>> {
   template <int Sum>
   [[gnu::always_inline]] static inline __m512i begin(const ByteGroupFacts& row) {
     if constexpr (Affine) return _mm512_setzero_si512();
-    if constexpr (kSums == 2) return _mm512_set1_epi32(row.bytes[Sum]);
-    return _mm512_add_epi32(_mm512_set1_epi32(row.bytes[0]), _mm512_set1_epi32(row.bytes[1]));
+    const __m512i first = _mm512_set1_epi32(row.bytes[Sum]);
+    const __m512i offset = kSums == 2 ? first : _mm512_add_epi32(first, _mm512_set1_epi32(row.bytes[1]));
+    return _mm512_srai_epi32(offset, 8 - Bits);  // -kOffset * sum
   }
   [[gnu::always_inline]] inline __m512i value(const __m512i (&sums)[kSums], const ByteGroupFacts& row) const {
     __m512i total = _mm512_mullo_epi32(sums[0], e[0]);

@@ -18,7 +18,7 @@ constexpr float kByteLimit = 127.0f;  // of |code|
 struct ByteGroupFacts {
   float scale = 0.0f;
   int32_t nibbles = 32768;    // 65536 * sum + 32768 - 8 * sum, of both halves: see byte_avx512.cpp
-  int32_t bytes[2] = {0, 0};  // -128 * sum, of each half
+  int32_t bytes[2] = {0, 0};  // -128 * sum, of each half: what 8-bit codes' offset adds
   int16_t sums[2] = {0, 0};
 
   ByteGroupFacts() = default;

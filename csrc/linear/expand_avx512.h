@@ -23,36 +23,36 @@ inline void write_quad(__m512i even, __m512i odd, const PairScales& scales, uint
   _mm512_storeu_si512(low, _mm512_ternarylogic_epi32(_mm512_slli_epi16(odd_w, 8), even_w, first, 0xd8));
 }
 
-// A step is 64 inputs of a panel: its codes are this many 64-byte vectors.
+// A step is 64 inputs of a panel: so many parts, each a vector of two quads of 4-bit codes, or a quad of larger ones.
 template <class F>
-constexpr int kStepVectors = 64 * kPanel * F::kBits / 8 / 64;
+constexpr int kStepParts = F::kBits == 4 ? 8 : 16;
 
-// One step of a panel, to be expanded vector by vector: the high tile to `to`, the low tile to to + 1024. A value of local
+// One step of a panel, to be expanded part by part: the high tile to `to`, the low tile to to + 1024. A value of local
 // scope: its members stay in registers.
 template <class F>
 class StepExpansion {
  public:
   StepExpansion(const uint8_t* panel, int64_t kp, int64_t step, uint8_t* to)
-      : codes_(panel + step * kStepVectors<F> * 64), scales_(panel + F::scale_offset(kp) + step * kGroups * F::kScaleBytes),
+      : codes_(panel + step * kGroups * F::kCodeBytes), scales_(panel + F::scale_offset(kp) + step * kGroups * F::kScaleBytes),
         ahead_(panel + step * kBytes + kExpandPrefetch), to_(to) {
-    for (int line = kStepVectors<F>; line < kBytes / 64; ++line) fetch(line);
+    for (int line = kStepParts<F>; line < kBytes / 64; ++line) fetch(line);
   }
 
-  // Vectors [First, Last) of kStepVectors<F>; in order. Fetches codes that will be needed some steps later.
+  // Parts [First, Last) of kStepParts<F>; in order. Fetches codes that will be needed some steps later.
   template <int First, int Last>
   inline void run() {
     if constexpr (First < Last) {
-      fetch(First);
+      if constexpr (First < kBytes / 64) fetch(First);
       if constexpr (First % kPerGroup == 0) pair_ = load_pair_scales<F>(scales_ + First / kPerGroup * F::kScaleBytes);
-      const __m512i v = _mm512_loadu_si512(codes_ + 64 * First);
       if constexpr (F::kBits == 4) {
+        const __m512i v = _mm512_loadu_si512(codes_ + 64 * First);
         const __m512i nibble = _mm512_set1_epi16(15);
         uint8_t* const quad = to_ + (First / 4 * 8 + First % 4) * 64;
         write_quad(_mm512_and_si512(v, nibble), _mm512_and_si512(_mm512_srli_epi16(v, 8), nibble), pair_, quad, quad + 1024);
         write_quad(_mm512_and_si512(_mm512_srli_epi16(v, 4), nibble), _mm512_srli_epi16(v, 12), pair_, quad + 256,
                    quad + 256 + 1024);
       } else {
-        const __m512i even = _mm512_and_si512(v, _mm512_set1_epi16(0x00ff));
+        const __m512i v = quad_codes<F>(codes_, First), even = _mm512_and_si512(v, _mm512_set1_epi16(0x00ff));
         write_quad(even, _mm512_srli_epi16(v, 8), pair_, to_ + 64 * First, to_ + 64 * First + 1024);
       }
       run<First + 1, Last>();
@@ -60,7 +60,7 @@ class StepExpansion {
   }
 
  private:
-  static constexpr int kPerGroup = F::kCodeBytes / 64, kGroups = 64 / F::kGroup;
+  static constexpr int kGroups = 64 / F::kGroup, kPerGroup = kStepParts<F> / kGroups;
   static constexpr int kBytes = kGroups * (F::kCodeBytes + F::kScaleBytes);
   void fetch(int line) const { _mm_prefetch(reinterpret_cast<const char*>(ahead_ + 64 * line), _MM_HINT_T0); }
 

@@ -10,10 +10,15 @@ struct FormatRow {
   const char* name;
 };
 constexpr FormatRow kFormats[] = {
-    {WeightFormat::kF32, "f32"},          {WeightFormat::kBf16, "bf16"},
-    {WeightFormat::kW4, "w4"},            {WeightFormat::kW8, "w8"},
-    {WeightFormat::kW8G16, "w8g16"},      {WeightFormat::kW8Affine, "w8affine"},
-    {WeightFormat::kW8AffineG16, "w8affine_g16"},
+    {WeightFormat::kF32, "f32"},
+    {WeightFormat::kBf16, "bf16"},
+    {WeightFormat::kW4, "w4"},
+    {WeightFormat::kW4Symmetric, "w4symmetric"},
+    {WeightFormat::kW6, "w6"},
+    {WeightFormat::kW6G16, "w6g16"},
+    {WeightFormat::kW6Affine, "w6affine"},
+    {WeightFormat::kW6AffineG16, "w6affine_g16"},
+    {WeightFormat::kW8, "w8"},
 };
 
 struct KindRow {
@@ -27,15 +32,15 @@ constexpr KindRow kKinds[] = {
     {TensorKind::kF16, "F16", 1, 2, WeightFormat::kF32},
     {TensorKind::kBF16, "BF16", 1, 2, WeightFormat::kBf16},
     {TensorKind::kQ8_0, "Q8_0", 32, 34, WeightFormat::kW8},
-    {TensorKind::kQ4_0, "Q4_0", 32, 18, WeightFormat::kW4},
+    {TensorKind::kQ4_0, "Q4_0", 32, 18, WeightFormat::kW4Symmetric},
     {TensorKind::kQ4_1, "Q4_1", 32, 20, WeightFormat::kW4},
-    {TensorKind::kQ5_0, "Q5_0", 32, 22, WeightFormat::kW8},
-    {TensorKind::kQ5_1, "Q5_1", 32, 24, WeightFormat::kW8Affine},
-    {TensorKind::kQ2_K, "Q2_K", 256, 84, WeightFormat::kW8AffineG16},
-    {TensorKind::kQ3_K, "Q3_K", 256, 110, WeightFormat::kW8G16},
+    {TensorKind::kQ5_0, "Q5_0", 32, 22, WeightFormat::kW6},
+    {TensorKind::kQ5_1, "Q5_1", 32, 24, WeightFormat::kW6Affine},
+    {TensorKind::kQ2_K, "Q2_K", 256, 84, WeightFormat::kW6AffineG16},
+    {TensorKind::kQ3_K, "Q3_K", 256, 110, WeightFormat::kW6G16},
     {TensorKind::kQ4_K, "Q4_K", 256, 144, WeightFormat::kW4},
-    {TensorKind::kQ5_K, "Q5_K", 256, 176, WeightFormat::kW8Affine},
-    {TensorKind::kQ6_K, "Q6_K", 256, 210, WeightFormat::kW8G16},
+    {TensorKind::kQ5_K, "Q5_K", 256, 176, WeightFormat::kW6Affine},
+    {TensorKind::kQ6_K, "Q6_K", 256, 210, WeightFormat::kW6G16},
 };
 
 const KindRow& kind_row(TensorKind kind) { return kKinds[static_cast<int>(kind)]; }

@@ -11,15 +11,17 @@ constexpr int kPanel = 16;  // output columns of one panel: the lanes of a 512-b
 constexpr int64_t kMaxK = int64_t{1} << 18;
 
 // The integer formats store codes q and, per row and group of inputs, integers e and z: w_int = e*q + z, w = D*w_int with
-// one float D per row. |w_int| <= 8191 (kW4) or 32767 (kW8*). Symmetric ones have no z: their codes are signed.
+// one float D per row. |w_int| <= 8191 (kW4*) or 32767 (the others). Symmetric ones have no z: their codes are signed.
 enum class WeightFormat : int {
   kF32,          // float32
   kBf16,         // bfloat16
   kW4,           // 4-bit codes, groups of 32, e and z
+  kW4Symmetric,  // 4-bit codes, groups of 32, e
+  kW6,           // 6-bit codes, groups of 32, e
+  kW6G16,        // 6-bit codes, groups of 16, e
+  kW6Affine,     // 6-bit codes, groups of 32, e and z
+  kW6AffineG16,  // 6-bit codes, groups of 16, e and z
   kW8,           // 8-bit codes, groups of 32, e
-  kW8G16,        // 8-bit codes, groups of 16, e
-  kW8Affine,     // 8-bit codes, groups of 32, e and z
-  kW8AffineG16,  // 8-bit codes, groups of 16, e and z
 };
 
 // The tensor kinds of GGUF and safetensors files that can be packed.
@@ -50,13 +52,17 @@ InputKind input_kind(WeightFormat format, bool int8);
 inline int64_t padded_k(int64_t k) { return (k + 63) / 64 * 64; }
 
 // A panel of an integer format: codes of all groups, then scales of all groups, then D of its 16 rows.
-//   codes, 8 bits: per group, per quad (4 consecutive k): 16 columns x 4 bytes; symmetric codes are stored plus 128
+//   codes, 8 bits: per group, per quad (4 consecutive k): 16 columns x 4 bytes
+//   codes, 6 bits: per 16 inputs, 3 x 64 bytes; of vectors 0 and 1 the low nibbles are the low bits of quad i, the high ones of
+//                  quad i + 2; in every byte of vector 2 bits 2i and 2i + 1 are the high bits of quad i
 //   codes, 4 bits: per group, 4 x 64 bytes; of vector i the low nibbles are quad i, the high ones quad i + 4
+//   symmetric codes are stored plus 2^(bits - 1)
 //   scales, affine: per group 16 x (int16 e, int16 z); symmetric: per group 16 x int16 e
 template <int Bits, int Group, bool Affine>
 struct IntFormat {
   static constexpr int kBits = Bits, kGroup = Group;
   static constexpr bool kAffine = Affine;
+  static constexpr int kOffset = Affine ? 0 : 1 << (Bits - 1);          // what is added to a code when it is stored
   static constexpr int kCodeBytes = kPanel * Group * Bits / 8;         // of one group
   static constexpr int kScaleBytes = Affine ? 4 * kPanel : 2 * kPanel;  // of one group
   static constexpr int kGroupBytes = kCodeBytes + kScaleBytes;
@@ -68,20 +74,24 @@ struct IntFormat {
   static int64_t panel_bytes(int64_t kp) { return row_scale_offset(kp) + 4 * kPanel; }
 };
 using W4 = IntFormat<4, 32, true>;
+using W4Symmetric = IntFormat<4, 32, false>;
+using W6 = IntFormat<6, 32, false>;
+using W6G16 = IntFormat<6, 16, false>;
+using W6Affine = IntFormat<6, 32, true>;
+using W6AffineG16 = IntFormat<6, 16, true>;
 using W8 = IntFormat<8, 32, false>;
-using W8G16 = IntFormat<8, 16, false>;
-using W8Affine = IntFormat<8, 32, true>;
-using W8AffineG16 = IntFormat<8, 16, true>;
 
 // Calls function(IntFormat{}) for an integer format.
 template <class Function>
 void visit_int_format(WeightFormat format, Function&& function) {
   switch (format) {
     case WeightFormat::kW4: return function(W4{});
+    case WeightFormat::kW4Symmetric: return function(W4Symmetric{});
+    case WeightFormat::kW6: return function(W6{});
+    case WeightFormat::kW6G16: return function(W6G16{});
+    case WeightFormat::kW6Affine: return function(W6Affine{});
+    case WeightFormat::kW6AffineG16: return function(W6AffineG16{});
     case WeightFormat::kW8: return function(W8{});
-    case WeightFormat::kW8G16: return function(W8G16{});
-    case WeightFormat::kW8Affine: return function(W8Affine{});
-    case WeightFormat::kW8AffineG16: return function(W8AffineG16{});
     default: return;
   }
 }

@@ -156,7 +156,7 @@ struct SideWork {
     const LinearCall& call;
     template <int Part, int Parts>
     inline void part() {
-      expansion.template run<Part * kStepVectors<F> / Parts, (Part + 1) * kStepVectors<F> / Parts>();
+      expansion.template run<Part * kStepParts<F> / Parts, (Part + 1) * kStepParts<F> / Parts>();
       if constexpr (Part % 2 == 1) pending.advance(call);
     }
   };
@@ -176,7 +176,7 @@ class Worker {
         ring_(call.scratch) {}
 
   void run() {
-    for (int64_t step = 0; step < kAhead; ++step) expander_.next().template run<0, kStepVectors<F>>();
+    for (int64_t step = 0; step < kAhead; ++step) expander_.next().template run<0, kStepParts<F>>();
     for (int64_t panel = call_.panel_begin; panel < call_.panel_end; ++panel)
       for (int64_t tile = tile_begin_; tile < tile_end_; tile += 2)
         for (int64_t step = 0; step < steps_; step += kCarrySteps) run_block(panel, tile, step);

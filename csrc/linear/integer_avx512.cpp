@@ -37,14 +37,19 @@ inline void add_group(const uint8_t* codes, const RowView* rows, int64_t k, __m5
         }
     }
   } else {
+#pragma GCC unroll 8
     for (int quad = 0; quad < F::kGroup / 4; ++quad) {
-      const __m512i bytes = load(codes + 64 * quad);
+      const __m512i bytes = quad_codes<F>(codes, quad);
       for (int r = 0; r < Rows; ++r)
         for (int p = 0; p < 2; ++p)
           products[r][p] = _mm512_dpbusd_epi32(products[r][p], bytes, broadcast(rows[r].plane[p] + k + 4 * quad));
     }
   }
 }
+
+// Whether a group's z * sum is added with its products; else the products begin with what takes away the codes' offset.
+template <class F>
+constexpr bool kAddsOffset = F::kBits == 4 || F::kAffine;
 
 // total += e * product (+ z * sum).
 template <class F>
@@ -62,10 +67,14 @@ inline __m512i scale_group(__m512i total, __m512i product, __m512i scales, const
   }
 }
 
+// Per column (e, z) as 16-bit lanes, or e alone as int32.
 template <class F>
 inline __m512i load_scales(const uint8_t* scales) {
   if constexpr (F::kAffine) return load(scales);
-  return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+  const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
+  if constexpr (!kAddsOffset<F>) return _mm512_cvtepi16_epi32(narrow);
+  const __m512i e = _mm512_cvtepu16_epi32(narrow);
+  return _mm512_or_si512(e, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), e), 16 + F::kBits - 1));
 }
 
 // The exact integer sums of a panel for Rows rows.
@@ -83,7 +92,8 @@ inline void panel_sums(const uint8_t* panel, int64_t kp, const ReadAhead& ahead,
       __m512i products[Rows][2];
       for (int r = 0; r < Rows; ++r)
         for (int p = 0; p < 2; ++p)
-          products[r][p] = F::kAffine ? _mm512_setzero_si512() : broadcast(rows[r].sums[p] + g);
+          products[r][p] = kAddsOffset<F> ? _mm512_setzero_si512()
+                                          : _mm512_srai_epi32(broadcast(rows[r].sums[p] + g), 8 - F::kBits);
       add_group<F, Rows>(panel + g * F::kCodeBytes, rows, g * F::kGroup, products);
       const __m512i scales = load_scales<F>(all_scales + g * F::kScaleBytes);
       for (int r = 0; r < Rows; ++r)
@@ -114,7 +124,7 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
     const uint8_t* const from = call.prepared + row_scales_bytes(call.rows) + (row + r) * layout.bytes();
     for (int p = 0; p < 2; ++p) {
       rows[r].plane[p] = layout.plane(from, p);
-      rows[r].sums[p] = layout.sums(from, F::kGroup, !F::kAffine, p);
+      rows[r].sums[p] = layout.sums(from, F::kGroup, !kAddsOffset<F>, p);
     }
     sums[r].low = sums[r].high = _mm512_setzero_pd();
   }

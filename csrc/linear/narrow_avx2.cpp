@@ -1,6 +1,6 @@
 // Integer formats with AVX2 for few rows: the codes are multiplied as they are stored, and a group's sum with its e and z.
 //
-// 4-bit codes: vpmaddubsw with the two 7-bit planes of the activations; a group's sums stay in 16 bits. 8-bit codes:
+// 4-bit codes: vpmaddubsw with the two 7-bit planes of the activations; a group's sums stay in 16 bits. Larger codes:
 // vpmaddwd with the 14-bit activations. Group sums are scaled into 64-bit sums.
 #include <immintrin.h>
 
@@ -40,7 +40,7 @@ struct NibbleSums {
   }
 };
 
-// The same for 8-bit codes.
+// The same for larger codes, as bytes.
 struct ByteSums {
   __m256i first = _mm256_setzero_si256(), second = _mm256_setzero_si256();  // columns 0, 1, 4, 5 and 2, 3, 6, 7; two lanes each
 
@@ -73,8 +73,9 @@ void group_totals(const uint8_t* codes, const NarrowRow& layout, const uint8_t* 
     for (int r = 0; r < Rows; ++r) totals[r] = sums[r].total();
   } else {
     ByteSums sums[Rows];
+#pragma GCC unroll 8
     for (int quad = 0; quad < F::kGroup / 4; ++quad) {
-      const __m256i vector = load(codes + 64 * quad);
+      const __m256i vector = quad_codes<F>(codes, quad);
       for (int r = 0; r < Rows; ++r) sums[r].add(vector, layout.values(rows[r]) + F::kGroup * group + 4 * quad);
     }
     for (int r = 0; r < Rows; ++r) totals[r] = sums[r].total();
@@ -104,7 +105,7 @@ struct LongSums {
   }
 };
 
-// e and z of 8 columns of one group, as int32. Codes without z are stored plus 128.
+// e and z of 8 columns of one group, as int32. Where there is no z, one that takes away what was added to the codes.
 template <class F>
 void load_scales(const uint8_t* scales, int half, __m256i& e, __m256i& z) {
   if constexpr (F::kAffine) {
@@ -113,7 +114,7 @@ void load_scales(const uint8_t* scales, int half, __m256i& e, __m256i& z) {
     z = _mm256_srai_epi32(ez, 16);
   } else {
     e = _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + 16 * half)));
-    z = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), e), 7);
+    z = _mm256_slli_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), e), F::kBits - 1);
   }
 }
 

@@ -45,10 +45,8 @@ float encode_symmetric(const float* scale, int64_t groups, int code_maximum, int
   return largest / static_cast<float>(limit / code_maximum);
 }
 
-// e and z for every group of one row. z makes up for the rounding of e at the middle of the codes; or, where the offset
-// is a multiple of the scale (Q4_0: -8), z is that multiple of e, so that zeros stay zeros.
-float encode_affine(const float* scale, const float* offset, int64_t groups, int code_maximum, int limit, int multiple,
-                    int16_t* ez) {
+// e and z for every group of one row. z makes up for the rounding of e at the middle of the codes.
+float encode_affine(const float* scale, const float* offset, int64_t groups, int code_maximum, int limit, int16_t* ez) {
   float largest = 0.0f;
   for (int64_t g = 0; g < groups; ++g) {
     const float end = scale[g] * static_cast<float>(code_maximum) + offset[g];
@@ -63,7 +61,7 @@ float encode_affine(const float* scale, const float* offset, int64_t groups, int
     const int e = _mm_cvtsd_si32(_mm_set_sd(scale[g] * inverse));
     const double z = (offset[g] + middle * scale[g]) * inverse - middle * e;
     ez[2 * g] = static_cast<int16_t>(e);
-    ez[2 * g + 1] = static_cast<int16_t>(multiple ? multiple * e : _mm_cvtsd_si32(_mm_set_sd(z)));
+    ez[2 * g + 1] = static_cast<int16_t>(_mm_cvtsd_si32(_mm_set_sd(z)));
   }
   return d;
 }
@@ -81,10 +79,25 @@ void store_transposed(__m128i a, __m128i b, __m128i c, __m128i d, uint8_t* to) {
   _mm_storeu_si128(out + 12, _mm_unpackhi_epi64(ab_high, cd_high));
 }
 
+// The codes of 16 rows, one after the other, into the order of a panel with 6 bits.
+void write_six_bits(const uint8_t* codes, int64_t kp, uint8_t* to) {
+  const uint32_t low = 0x0f0f0f0f, high = 0x03030303;  // of each code, before and after its low bits are gone
+  for (int64_t k = 0; k < kp; k += 16, to += 3 * 4 * kPanel)
+    for (int column = 0; column < kPanel; ++column) {
+      uint32_t quad[4];
+      std::memcpy(quad, codes + column * kp + k, 16);
+      const uint32_t vectors[] = {(quad[0] & low) | (quad[2] & low) << 4, (quad[1] & low) | (quad[3] & low) << 4,
+                                  (quad[0] >> 4 & high) | (quad[1] >> 4 & high) << 2 | (quad[2] >> 4 & high) << 4 |
+                                      (quad[3] >> 4 & high) << 6};
+      for (int i = 0; i < 3; ++i) std::memcpy(to + 64 * i + 4 * column, vectors + i, 4);
+    }
+}
+
 // The codes of 16 rows, one after the other, into the order of the panel: 4 vectors of 64 bytes at a time, 4 columns of them
 // together. A row's bytes are read 16 at a time, as rows of 4,096 bytes would otherwise throw each other out of the cache.
 template <class F>
 void write_codes(const uint8_t* codes, int64_t kp, uint8_t* to) {
+  if constexpr (F::kBits == 6) return write_six_bits(codes, kp, to);
   constexpr int kInputs = F::kBits == 4 ? 32 : 16;  // of the 4 vectors
   const auto read = [](const uint8_t* from) {
     if constexpr (F::kBits == 4) return _mm_or_si128(load128(from), _mm_slli_epi16(load128(from + 16), 4));
@@ -128,9 +141,8 @@ int64_t pack_integers(F, const PackSource& source, int64_t panel, uint8_t* to, c
     decode_row(source.kind, source.raw + from * row_bytes, source.k, {codes, scratch.scale, scratch.offset});
     std::memset(codes + source.k, 0, static_cast<size_t>(kp - source.k));
     if (!all_finite(scratch.scale, used) || (F::kAffine && !all_finite(scratch.offset, used))) return row;
-    const int multiple = source.kind == TensorKind::kQ4_0 ? -8 : 0;
     if constexpr (F::kAffine)
-      row_scales[column] = encode_affine(scratch.scale, scratch.offset, used, range.maximum, F::kLimit, multiple, ez);
+      row_scales[column] = encode_affine(scratch.scale, scratch.offset, used, range.maximum, F::kLimit, ez);
     else
       row_scales[column] = encode_symmetric(scratch.scale, used, range.maximum, F::kLimit, ez);
   }
@@ -162,7 +174,7 @@ void decode_floats(const PackSource& source, const uint8_t* raw, const Scratch& 
   for (int64_t i = 0; i < source.k; ++i) {
     const float scale = scratch.scale[i / range.group];
     values[i] = range.affine ? scale * scratch.codes[i] + scratch.offset[i / range.group]
-                             : scale * (static_cast<int>(scratch.codes[i]) - 128);
+                             : scale * (static_cast<int>(scratch.codes[i]) - range.offset);
   }
 }
 

@@ -44,6 +44,12 @@ void check(WeightFormat format, TensorKind kind, int64_t n, int64_t k) {
 template <class F>
 int code_at(const uint8_t* panel, int64_t i, int column) {
   if constexpr (F::kBits == 8) return panel[i / 4 * 64 + column * 4 + i % 4];
+  if constexpr (F::kBits == 6) {
+    const uint8_t* const at = panel + i / 16 * 192 + column * 4 + i % 4;
+    const int64_t quad = i % 16 / 4;
+    const int low = quad < 2 ? at[quad * 64] & 15 : at[quad % 2 * 64] >> 4;
+    return low | ((at[128] >> 2 * quad) & 3) << 4;
+  }
   const int64_t group = i / 32, quad = i % 32 / 4;
   const uint8_t byte = panel[group * F::kCodeBytes + quad % 4 * 64 + column * 4 + i % 4];
   return quad < 4 ? byte & 15 : byte >> 4;
@@ -56,7 +62,7 @@ float integer_row_of(const uint8_t* panel, int column, int64_t k, int16_t* w_int
   for (int64_t i = 0; i < k; ++i) {
     const int64_t at = i / F::kGroup * kPanel + column;
     const int code = code_at<F>(panel, i, column);
-    const int value = F::kAffine ? scales[2 * at] * code + scales[2 * at + 1] : scales[at] * (code - 128);
+    const int value = F::kAffine ? scales[2 * at] * code + scales[2 * at + 1] : scales[at] * (code - F::kOffset);
     w_int[i] = static_cast<int16_t>(value);
   }
   float scale;

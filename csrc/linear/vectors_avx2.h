@@ -10,6 +10,23 @@ namespace octavo {
 inline __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
 inline void store(void* to, __m256i value) { _mm256_storeu_si256(static_cast<__m256i*>(to), value); }
 
+// The codes of quad `quad` behind `codes`, 8 columns x 4 bytes; for formats of 6 and 8 bits. codes: at the first of the columns.
+template <class F>
+inline __m256i quad_codes(const uint8_t* codes, int quad) {
+  if constexpr (F::kBits == 8) return load(codes + 64 * quad);
+  const uint8_t* const chunk = codes + quad / 4 * 192;
+  const __m256i both = load(chunk + quad % 2 * 64), bits = load(chunk + 128);
+  const __m256i low = _mm256_and_si256(quad % 4 < 2 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+  __m256i high = bits;  // bits 4 and 5 of each byte
+  switch (quad % 4) {
+    case 0: high = _mm256_slli_epi16(bits, 4); break;
+    case 1: high = _mm256_slli_epi16(bits, 2); break;
+    case 3: high = _mm256_srli_epi16(bits, 2); break;
+    default: break;
+  }
+  return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
+}
+
 // Keeps compilers from turning sums into trees, or starting many products at once, which 16 registers do not hold.
 inline void keep_order([[maybe_unused]] __m256i& a, [[maybe_unused]] __m256i& b) {
 #if defined(__GNUC__)

@@ -12,6 +12,23 @@ namespace {
 
 inline __m512i load(const void* from) { return _mm512_loadu_si512(from); }
 
+// The codes of quad `quad` behind `codes`, 16 columns x 4 bytes; for formats of 6 and 8 bits.
+template <class F>
+inline __m512i quad_codes(const uint8_t* codes, int quad) {
+  if constexpr (F::kBits == 8) return load(codes + 64 * quad);
+  const uint8_t* const chunk = codes + quad / 4 * 192;
+  const __m512i both = load(chunk + quad % 2 * 64), bits = load(chunk + 128);
+  const __m512i low = _mm512_and_si512(quad % 4 < 2 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+  __m512i high = bits;  // bits 4 and 5 of each byte
+  switch (quad % 4) {
+    case 0: high = _mm512_slli_epi16(bits, 4); break;
+    case 1: high = _mm512_slli_epi16(bits, 2); break;
+    case 3: high = _mm512_srli_epi16(bits, 2); break;
+    default: break;
+  }
+  return _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(0x30), 0xf8);  // low | (high & 0x30)
+}
+
 // e and z of the 16 columns of a group, each twice in its 32-bit lane.
 struct PairScales {
   __m512i e, z;
@@ -27,8 +44,8 @@ inline PairScales load_pair_scales(const uint8_t* scales) {
   } else {
     const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
     const __m512i twice = _mm512_or_si512(e, _mm512_slli_epi32(e, 16));
-    // Codes are stored plus 128; 16-bit arithmetic may wrap, the weight itself fits.
-    return {twice, _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(twice, 7))};
+    // What was added to the codes; 16-bit arithmetic may wrap, the weight itself fits.
+    return {twice, _mm512_sub_epi16(_mm512_setzero_si512(), _mm512_slli_epi16(twice, F::kBits - 1))};
   }
 }
 

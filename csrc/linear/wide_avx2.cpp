@@ -29,10 +29,10 @@ Scales load_scales(const uint8_t* scales, int half) {
     const __m256i low = _mm256_and_si256(ez, _mm256_set1_epi32(0xffff)), high = _mm256_srli_epi32(ez, 16);
     return {_mm256_or_si256(low, _mm256_slli_epi32(low, 16)), _mm256_or_si256(high, _mm256_slli_epi32(high, 16))};
   } else {
-    // Codes are stored plus 128. Modulo 2^16 this is exact, for e * (q - 128) fits.
+    // What was added to the codes. Modulo 2^16 this is exact, for e * (q - kOffset) fits.
     const __m256i low = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + 16 * half)));
     const __m256i e = _mm256_or_si256(low, _mm256_slli_epi32(low, 16));
-    return {e, _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(e, 7))};
+    return {e, _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(e, F::kBits - 1))};
   }
 }
 
@@ -63,8 +63,9 @@ void expand(const uint8_t* panel, int64_t kp, int64_t begin, int64_t end, const 
           expand_quad(_mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), scales, out + 4 * kPanel * (vector + 4));
         }
       } else {
+#pragma GCC unroll 8
         for (int quad = 0; quad < F::kGroup / 4; ++quad)
-          expand_quad(load(codes + 64 * quad + 32 * half), scales, out + 4 * kPanel * quad);
+          expand_quad(quad_codes<F>(codes + 32 * half, quad), scales, out + 4 * kPanel * quad);
       }
     }
   }

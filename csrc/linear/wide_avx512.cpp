@@ -70,6 +70,18 @@ void write_rows(const LinearCall& call, const __m512i* high, const __m512i* low,
   return _mm512_add_epi16(_mm512_mullo_epi16(codes, scales.e), scales.z);
 }
 
+// The quads First and First + 1 behind `codes`. inputs: those of the first row in the first one.
+template <class F, int First, class Sums>
+[[gnu::always_inline]] inline void add_quads(const uint8_t* codes, const PairScales& scales, const int16_t* inputs,
+                                             Sums& sums) {
+#pragma GCC unroll 2
+  for (int quad = 0; quad < 2; ++quad) {
+    const __m512i all = quad_codes<F>(codes, First + quad);
+    sums.add(0, weights_of(_mm512_and_si512(all, _mm512_set1_epi16(0x00ff)), scales), inputs + 4 * quad);
+    sums.add(1, weights_of(_mm512_srli_epi16(all, 8), scales), inputs + 4 * quad + 2);
+  }
+}
+
 // Inputs [k, last), all of one group. inputs: those of the tile's first row.
 template <class F, class Sums>
 [[gnu::always_inline]] inline void add_inputs(const uint8_t* panel, const PairScales& scales, int64_t k, int64_t last,
@@ -85,10 +97,15 @@ template <class F, class Sums>
       sums.add(1, weights_of(_mm512_srli_epi16(all, 12), scales), inputs + 18);
     }
   } else {
-    for (; k < last; k += 4, codes += 64, inputs += 4) {
-      const __m512i all = load(codes);
-      sums.add(0, weights_of(_mm512_and_si512(all, _mm512_set1_epi16(0x00ff)), scales), inputs);
-      sums.add(1, weights_of(_mm512_srli_epi16(all, 8), scales), inputs + 2);
+    // A run may be of 8 inputs, and codes of 6 bits lie in sixteens.
+    for (codes -= k % 16 * kPanel * F::kBits / 8; k < last; codes += 2 * kPanel * F::kBits) {
+      if (k % 16 == 0) {
+        add_quads<F, 0>(codes, scales, inputs, sums);
+        k += 8, inputs += 8;
+        if (k == last) return;
+      }
+      add_quads<F, 2>(codes, scales, inputs, sums);
+      k += 8, inputs += 8;
     }
   }
 }

@@ -67,7 +67,7 @@ class KernelOptions:
     """What to measure, and how often."""
 
     rows: Sequence[int] = (1, 8, 32, 64, 256, 1024)
-    formats: Sequence[str] = ("w4", "w8", "bf16", "f32")
+    formats: Sequence[str] = ("w4", "w4symmetric", "w6g16", "w8", "bf16", "f32")
     groups: Sequence[str] = GROUPS
     by_shape: bool = False
     """Linears by their shape instead of all layers at once"""

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 _BLOCKS: dict[str, tuple[str, int, int, tuple[int, ...]]] = {
     # Format: the file's kind that becomes it, values and bytes of a block, where its half precision scales are.
     "w4": ("Q4_1", 32, 20, (0, 2)),
+    "w4symmetric": ("Q4_0", 32, 18, (0,)),
+    "w6": ("Q5_0", 32, 22, (0,)),
+    "w6g16": ("Q6_K", 256, 210, (208,)),
+    "w6affine": ("Q5_1", 32, 24, (0, 2)),
+    "w6affine_g16": ("Q2_K", 256, 84, (80, 82)),
     "w8": ("Q8_0", 32, 34, (0,)),
-    "w8g16": ("Q6_K", 256, 210, (208,)),
-    "w8affine": ("Q5_1", 32, 24, (0, 2)),
-    "w8affine_g16": ("Q2_K", 256, 84, (80, 82)),
 }
 _FLOATS = {"bf16": "BF16", "f32": "F32"}
 FORMATS = (*_BLOCKS, *_FLOATS)

@@ -29,9 +29,9 @@ GROUPS = ("linear", "head", "attention", "paging", "rows", "sampling")
 @click.option(
     "--formats",
     metavar="F,F,...",
-    default="w4,w8,bf16,f32",
+    default="w4,w4symmetric,w6g16,w8,bf16,f32",
     show_default=True,
-    help="Of the weights; w8g16, w8affine and w8affine_g16 are there too.",
+    help="Of the weights; w6, w6affine and w6affine_g16 are there too.",
 )
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, help="May be repeated. Default: all of them.")
 @click.option("--by-shape", is_flag=True, help="Linears by their shape, not all layers at once.")

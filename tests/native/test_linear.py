@@ -8,10 +8,26 @@ import pytest
 from octavo import _native
 
 ISAS = [isa for isa in ("avx2", "avx512_vnni", "avx512_bf16", "amx") if _native.isa_supported(isa)]
-INTEGER_FORMATS = {"w4": "Q4_1", "w8": "Q8_0", "w8g16": "Q6_K", "w8affine": "Q5_1", "w8affine_g16": "Q2_K"}
-BLOCKS = {"Q8_0": (32, 34), "Q4_1": (32, 20), "Q5_1": (32, 24), "Q6_K": (256, 210), "Q2_K": (256, 84)}
+INTEGER_FORMATS = {
+    "w4": "Q4_1",
+    "w4symmetric": "Q4_0",
+    "w6": "Q5_0",
+    "w6g16": "Q6_K",
+    "w6affine": "Q5_1",
+    "w6affine_g16": "Q2_K",
+    "w8": "Q8_0",
+}
+BLOCKS = {
+    "Q4_0": (32, 18),
+    "Q4_1": (32, 20),
+    "Q5_0": (32, 22),
+    "Q5_1": (32, 24),
+    "Q6_K": (256, 210),
+    "Q2_K": (256, 84),
+    "Q8_0": (32, 34),
+}
 # Where the half-precision scales of a block lie.
-HALVES = {"Q8_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q6_K": (208,), "Q2_K": (80, 82)}
+HALVES = {"Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q6_K": (208,), "Q2_K": (80, 82)}
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +170,7 @@ def test_largest_codes_and_activations_do_not_overflow(fmt: str, isa: str, team:
             assert np.array_equal(weight.matmul(x, isa, team), emulate(w_int, scales, x)), (byte, rows)
 
 
-@pytest.mark.parametrize("fmt", ["w4", "w8"])
+@pytest.mark.parametrize("fmt", ["w4", "w4symmetric", "w8"])
 def test_the_longest_rows_are_exact_on_every_instruction_set(fmt: str, team: _native.ThreadTeam) -> None:
     kind, k = INTEGER_FORMATS[fmt], 1 << 18
     values, size = BLOCKS[kind]
@@ -190,15 +206,13 @@ def test_more_rows_than_a_cache_holds_are_exact(isa: str, team: _native.ThreadTe
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize(
-    ("fmt", "int8"),
-    [("f32", False), ("bf16", False), ("w4", False), ("w8", False), ("w4", True), ("w8g16", True)],
-)
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w4symmetric", "w6", "w8"])
+@pytest.mark.parametrize("int8", [False, True])
 def test_bits_of_a_row_depend_on_neither_neighbours_nor_threads(
-    fmt: str, int8: bool, isa: str, team: _native.ThreadTeam
+    int8: bool, fmt: str, isa: str, team: _native.ThreadTeam
 ) -> None:
     rng = np.random.default_rng(2)
-    n, k = 100, 256 if fmt == "w8g16" else 288
+    n, k = 100, 288
     weight = pack(fmt, n, k, team, rng)
     x = rng.standard_normal((70, k)).astype(np.float32)
     everything = weight.matmul(x, isa, team, int8_activations=int8)
@@ -209,7 +223,7 @@ def test_bits_of_a_row_depend_on_neither_neighbours_nor_threads(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w8", "w8g16", "w8affine", "w8affine_g16"])
+@pytest.mark.parametrize("fmt", ["f32", "bf16", *INTEGER_FORMATS])
 def test_products_with_bias_and_sum_are_close_to_float64(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
     rng = np.random.default_rng(3)
     n, k = 50, 512
