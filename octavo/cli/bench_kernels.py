@@ -40,7 +40,7 @@ GROUPS = ("linear", "head", "attention", "paging", "rows", "sampling")
     type=click.Choice(get_args(ActivationDType)),
     default="auto",
     show_default=True,
-    help="What 4- and 8-bit weights multiply.",
+    help="What weights in 4 to 8 bits multiply.",
 )
 @click.option("--kv-dtype", default="bfloat16", show_default=True, help="Of K and V: as the native library names it.")
 @click.option("--block-size", type=click.IntRange(8, 256), default=64, show_default=True, help="Of attention.")

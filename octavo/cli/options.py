@@ -45,7 +45,7 @@ _ENGINE = (
         type=click.Choice(get_args(ActivationDType)),
         default="auto",
         show_default=True,
-        help="What 4- and 8-bit weights multiply; int8 is faster without AMX and less accurate.",
+        help="What weights in 4 to 8 bits multiply; int8 is faster without AMX and less accurate.",
     ),
     click.option(
         "--block-size",

@@ -92,7 +92,7 @@ class NativeExecutor:
         int8 = activation_dtype == "int8"
         if int8 and not any(packer.is_integer(name) for name in _weights_for_int8(program)):
             raise ValueError(
-                "activation_dtype='int8': is for weights in 4 or 8 bits, and no linear of this model that could take "
+                "activation_dtype='int8': is for weights in 4 to 8 bits, and no linear of this model that could take "
                 "it has any; use activation_dtype='auto'"
             )
         self._phases = lower(program, packer.pack, packer.read_vector, int8)
