@@ -65,8 +65,8 @@ class EngineOptions:
     dtype: DType = "auto"
     """Compute format. auto: as the weights are stored, packed; float32: full precision"""
     activation_dtype: ActivationDType = "auto"
-    """What linears with weights in 4 to 8 bits multiply. auto: 14-bit integers, exactly; int8: mostly 8 bits with a scale
-    per 32 inputs, faster where AMX is missing, and less accurate"""
+    """What linears with weights in 4 to 8 bits multiply. auto: 14-bit integers, exactly; int8: mostly 8 bits, with a
+    scale per 32 inputs: faster where AMX is missing, and less accurate"""
     block_size: int | Literal["auto"] = 64
     """Tokens in a KV block: a multiple of 8 from 8 to 256; the reference executor takes 1 to 7 too. auto: what
     `octavo tune` found for this model on this machine"""
