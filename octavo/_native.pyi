@@ -51,12 +51,12 @@ class PackedWeight:
     @property
     def nbytes(self) -> int: ...
 
-    def matmul(self, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], isa: str, team: ThreadTeam, add_to: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    def matmul(self, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], isa: str, team: ThreadTeam, add_to: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, int8_activations: bool = False) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         x [rows, k] times the transposed weight (+ bias) (+ add_to): [rows, n] float32.
         """
 
-    def time_matmul(self, rows: int, isa: str, team: ThreadTeam, repeats: int = 10) -> float:
+    def time_matmul(self, rows: int, isa: str, team: ThreadTeam, repeats: int = 10, int8_activations: bool = False) -> float:
         """
         The least time in seconds of one product, its input's preparation included.
         """
@@ -67,7 +67,7 @@ class PackedWeight:
     def integers(self) -> tuple:
         """(w_int int16 [n, k], D float32 [n, 1]) of an integer format."""
 
-def time_linears(weights: Sequence[PackedWeight], rows: int, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
+def time_linears(weights: Sequence[PackedWeight], rows: int, isa: str, team: ThreadTeam, repeats: int = 5, int8_activations: bool = False) -> float:
     """
     Seconds of all linears in order, inputs prepared: the sum of each one's least time.
     """
@@ -144,7 +144,7 @@ class PhaseList:
 
     def add_select_rows(self, arg0: tuple[int, int, int, bool], arg1: tuple[int, int, int, bool], /) -> None: ...
 
-    def add_linear(self, arg0: tuple[int, int, int, bool], arg1: tuple[int, int, int, bool], arg2: Sequence[PackedWeight], arg3: bool, /) -> None: ...
+    def add_linear(self, out: tuple[int, int, int, bool], x: tuple[int, int, int, bool], weights: Sequence[PackedWeight], accumulate: bool, int8_activations: bool) -> None: ...
 
     def add_logits(self, arg0: tuple[int, int, int, bool], arg1: PackedWeight, /) -> None: ...
 
@@ -187,5 +187,5 @@ def time_products(kind: str, isa: str, team: ThreadTeam, repeats: int = 5) -> fl
 def time_row_operation(name: str, rows: int, width: int, heads: int, isa: str, team: ThreadTeam, repeats: int = 5) -> float:
     """
     Least seconds of one operation on rows [rows, width]: rms_norm, rope, silu_mul, gelu_tanh_mul, add,
-    prepare_integers, prepare_bf16. heads: into how many parts of its own rms_norm and rope divide a row.
+    prepare_integers, prepare_int8, prepare_bf16. heads: into how many parts of its own rms_norm and rope divide a row.
     """

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 DType = Literal["auto", "bfloat16", "float32"]
 KVCacheDType = Literal["auto", "bfloat16", "float32", "int8"]
+ActivationDType = Literal["auto", "int8"]
 ExecutorName = Literal["auto", "native", "reference"]
 InstructionSet = Literal["avx2", "avx512_vnni", "avx512_bf16", "amx"]
 
@@ -63,6 +64,9 @@ class EngineOptions:
     """An alias (smollm2, gemma3-270m), a GGUF file or a directory of safetensors"""
     dtype: DType = "auto"
     """Compute format. auto: as the weights are stored, packed; float32: full precision"""
+    activation_dtype: ActivationDType = "auto"
+    """What linears with weights in 4 to 8 bits multiply. auto: 14-bit integers, exactly; int8: mostly 8 bits, with a
+    scale per 32 inputs: faster where AMX is missing, and less accurate"""
     block_size: int | Literal["auto"] = 64
     """Tokens in a KV block: a multiple of 8 from 8 to 256; the reference executor takes 1 to 7 too. auto: what
     `octavo tune` found for this model on this machine"""
@@ -90,6 +94,7 @@ class EngineOptions:
             raise ValueError(f"model={self.model!r}: must be an alias, a file or a directory")
         for field, choices in (
             ("dtype", get_args(DType)),
+            ("activation_dtype", get_args(ActivationDType)),
             ("kv_cache_dtype", get_args(KVCacheDType)),
             ("executor", get_args(ExecutorName)),
             ("instruction_set", (None, *get_args(InstructionSet))),
@@ -107,6 +112,11 @@ class EngineOptions:
         if not isinstance(self.enable_prefix_caching, bool):
             raise ValueError(f"enable_prefix_caching={self.enable_prefix_caching!r}: must be True or False")
         self._check_block_size()
+        if self.activation_dtype == "int8" and self.dtype != "auto":
+            raise ValueError(
+                f"activation_dtype='int8': is for weights in 4 to 8 bits, dtype={self.dtype!r} converts them; "
+                "use it with dtype='auto'"
+            )
         if self.kv_cache_memory is not None:
             parse_bytes(self.kv_cache_memory, "kv_cache_memory")
         if self.instruction_set is not None and self.executor == "reference":

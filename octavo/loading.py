@@ -139,6 +139,7 @@ def _assemble(
                     ("model", checkpoint.fingerprint),
                     ("executor", executor.name),
                     ("dtype", options.dtype),
+                    ("activation_dtype", options.activation_dtype),
                     ("kv_cache_dtype", executor.kv_cache_dtype),
                 ]
             ),
@@ -255,6 +256,8 @@ def unsupported_reasons(name: str, options: EngineOptions | None = None) -> list
     if name == "reference":
         if options is not None and options.dtype == "bfloat16":
             return ["dtype='bfloat16': the reference executor computes in float32 only"]
+        if options is not None and options.activation_dtype == "int8":
+            return ["activation_dtype='int8': the reference executor computes in float32 only"]
         if options is not None and options.kv_cache_dtype == "bfloat16":
             return ["kv_cache_dtype='bfloat16': the reference executor keeps K and V in float32 or int8"]
         return []
@@ -287,7 +290,15 @@ def _build(
         return ReferenceExecutor(program, checkpoint, threads, options.kv_cache_dtype)
     from octavo.executors.native import NativeExecutor
 
-    return NativeExecutor(program, checkpoint, options.dtype, threads, options.instruction_set, options.kv_cache_dtype)
+    return NativeExecutor(
+        program,
+        checkpoint,
+        options.dtype,
+        threads,
+        options.instruction_set,
+        options.kv_cache_dtype,
+        options.activation_dtype,
+    )
 
 
 def _load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

@@ -3,10 +3,11 @@
     python scripts/measure_kl.py smollm2 tests/data/real_text_smollm2.json
     python scripts/measure_kl.py MODEL IDS --candidate native:bfloat16 --baseline reference
     python scripts/measure_kl.py smollm2 TEXT.txt --candidate native:auto:int8 --contexts 128,2048,8192
+    python scripts/measure_kl.py smollm2 IDS --candidate native:auto:auto:int8 --baseline native
 
-An executor is NAME, NAME:DTYPE or NAME:DTYPE:KV_CACHE_DTYPE; NAME is reference (DTYPE: auto) or native. Prints for each
-context the mean Kullback-Leibler divergence KL(baseline || candidate) of its positions in nats, how often both have the
-same most likely token, and the worst position.
+An executor is NAME[:DTYPE[:KV_CACHE_DTYPE[:ACTIVATION_DTYPE]]]; NAME is reference (DTYPE: auto) or native. Prints for
+each context the mean Kullback-Leibler divergence KL(baseline || candidate) of its positions in nats, how often both
+have the same most likely token, and the worst position.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
 
 def make_executor(kind: str, program: Program, checkpoint: Checkpoint, threads: int) -> Executor:
     """An executor by its word on the command line."""
-    name, dtype, kv_cache_dtype, *rest = (*kind.split(":"), "auto", "auto")
-    if name == "reference" and dtype == "auto" and len(rest) < 3:
+    name, dtype, kv_cache_dtype, activation_dtype, *rest = (*kind.split(":"), "auto", "auto", "auto")
+    if name == "reference" and dtype == activation_dtype == "auto" and len(rest) < 3:
         return ReferenceExecutor(program, checkpoint, threads, kv_cache_dtype)
-    if name != "native" or len(rest) > 2:
-        raise ValueError(f"executor is {kind!r}; known are reference[:auto[:KV]] and native[:DTYPE[:KV]]")
+    if name != "native" or len(rest) > 3:
+        raise ValueError(f"executor is {kind!r}; known are reference[:auto[:KV]] and native[:DTYPE[:KV[:ACTIVATIONS]]]")
     from octavo.executors.native import NativeExecutor
 
-    return NativeExecutor(program, checkpoint, dtype, threads, kv_cache_dtype=kv_cache_dtype)
+    return NativeExecutor(
+        program, checkpoint, dtype, threads, kv_cache_dtype=kv_cache_dtype, activation_dtype=activation_dtype
+    )
 
 
 def main() -> None:

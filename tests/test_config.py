@@ -42,6 +42,8 @@ def test_sizes_are_written_for_people() -> None:
     ("field", "value"),
     [
         ("dtype", "int8"),
+        ("activation_dtype", "int4"),
+        ("activation_dtype", "bfloat16"),
         ("kv_cache_dtype", "int4"),
         ("kv_cache_dtype", "fp8"),
         ("executor", "cuda"),
@@ -65,6 +67,12 @@ def test_sizes_are_written_for_people() -> None:
 def test_bad_options_are_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{field}="):
         EngineOptions(**{"model": "m", field: value})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_int8_activations_are_for_weights_as_they_are_stored(dtype: Any) -> None:
+    with pytest.raises(ValueError, match=f"activation_dtype='int8': .*dtype='{dtype}'"):
+        EngineOptions(model="m", dtype=dtype, activation_dtype="int8")
 
 
 def test_unknown_options_are_refused() -> None:

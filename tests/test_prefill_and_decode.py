@@ -20,7 +20,7 @@ LENGTHS = (31, 63, 64, 126, 251, 255)
 """Eight tokens more cross the ends of blocks, tiles and, at 256, of a partition of the attention"""
 
 
-def make_engine(instruction_set: str, dtype: Any, kv_cache_dtype: Any) -> Engine:
+def make_engine(instruction_set: str, dtype: Any, kv_cache_dtype: Any, activation_dtype: Any) -> Engine:
     program = build_program(small_config(max_position_embeddings=400, hidden_size=64))
     checkpoint = random_checkpoint(program)
     if dtype == "auto":
@@ -29,7 +29,7 @@ def make_engine(instruction_set: str, dtype: Any, kv_cache_dtype: Any) -> Engine
             if len(source.shape) == 2 and source.shape[1] % 32 == 0:
                 tensors[name] = quantize(source.array, "Q4_1")
         checkpoint = ArrayCheckpoint(tensors)
-    executor = NativeExecutor(program, checkpoint, dtype, 2, instruction_set, kv_cache_dtype)
+    executor = NativeExecutor(program, checkpoint, dtype, 2, instruction_set, kv_cache_dtype, activation_dtype)
     sampler = Sampler(program.vocab_size, executor.thread_team, instruction_set=instruction_set)
     return Engine(executor, sampler, program, EngineConfig(num_blocks=500, block_size=16, max_model_len=400), ())
 
@@ -50,12 +50,20 @@ def run(engine: Engine, prompts: list[list[int]], **params: Any) -> list[tuple[l
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kv_cache_dtype"),
-    [("auto", "auto"), ("bfloat16", "auto"), ("float32", "auto"), ("auto", "int8"), ("float32", "int8")],
+    "formats",
+    [
+        ("auto", "auto", "auto"),
+        ("bfloat16", "auto", "auto"),
+        ("float32", "auto", "auto"),
+        ("auto", "int8", "auto"),
+        ("float32", "int8", "auto"),
+        ("auto", "auto", "int8"),
+    ],
+    ids="-".join,
 )
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-def test_prefill_and_decode_give_the_same_logprobs(instruction_set: str, dtype: str, kv_cache_dtype: str) -> None:
-    engine = make_engine(instruction_set, dtype, kv_cache_dtype)
+def test_prefill_and_decode_give_the_same_logprobs(instruction_set: str, formats: tuple[str, str, str]) -> None:
+    engine = make_engine(instruction_set, *formats)
     generator = np.random.default_rng(0)
     prompts = [generator.integers(3, 60, length).tolist() for length in LENGTHS]
     together = run(engine, prompts, max_tokens=8)

@@ -23,14 +23,15 @@ from octavo.sampling.sampler import Sampler
 from octavo.sampling_params import SamplingParams
 
 DATA = Path(__file__).parent / "models" / "data"
-# weights, compute format, KV format
+# weights, compute format, KV format, format of activations
 CASES = [
-    ("llama_nine_heads_tied", "auto", "auto"),
-    ("gemma3", "auto", "auto"),
-    ("qwen3", "bfloat16", "auto"),
-    ("mistral_window", "float32", "auto"),
-    ("llama_nine_heads_tied", "auto", "int8"),
-    ("gemma3", "float32", "int8"),
+    ("llama_nine_heads_tied", "auto", "auto", "auto"),
+    ("gemma3", "auto", "auto", "auto"),
+    ("qwen3", "bfloat16", "auto", "auto"),
+    ("mistral_window", "float32", "auto", "auto"),
+    ("llama_nine_heads_tied", "auto", "int8", "auto"),
+    ("gemma3", "float32", "int8", "auto"),
+    ("llama_head96", "auto", "auto", "int8"),
 ]
 
 
@@ -60,11 +61,12 @@ def collect(update, answer):
 
 
 class Model:
-    def __init__(self, name, dtype, kv_cache_dtype, instruction_set):
+    def __init__(self, name, dtype, kv_cache_dtype, activation_dtype, instruction_set):
         checkpoint = open_checkpoint(DATA / name)
         self.checkpoint = quantized(checkpoint) if dtype == "auto" else checkpoint
         self.program = build_program(checkpoint.config)
-        self.dtype, self.kv_cache_dtype, self.instruction_set = dtype, kv_cache_dtype, instruction_set
+        self.formats = dtype, kv_cache_dtype, activation_dtype
+        self.instruction_set = instruction_set
 
     def prompt(self, seed, length):
         return np.random.default_rng(seed).integers(3, self.program.vocab_size, length).tolist()
@@ -72,9 +74,8 @@ class Model:
     def answers(self, requests, threads=2, preempt=False, one_by_one=False, **config):
         """{request id: (token ids, logprobs, top logprobs, prompt logprobs)} of requests that run together."""
         settings = dict(num_blocks=2000, block_size=16, max_model_len=self.program.max_model_len) | config
-        executor = NativeExecutor(
-            self.program, self.checkpoint, self.dtype, threads, self.instruction_set, self.kv_cache_dtype
-        )
+        dtype, *others = self.formats
+        executor = NativeExecutor(self.program, self.checkpoint, dtype, threads, self.instruction_set, *others)
         sampler = Sampler(self.program.vocab_size, executor.thread_team, instruction_set=self.instruction_set)
         engine = Engine(executor, sampler, self.program, EngineConfig(**settings), eos_token_ids=())
         answers = {name: ([], [], [], []) for name, _, _ in requests}
@@ -181,17 +182,22 @@ def test_a_scarce_pool(case):
     check(case, num_blocks=12 * len(model.program.kv_groups), block_size=8)
 
 
-def test_a_quantised_model_gives_the_same_greedy_tokens_on_every_instruction_set():
+@pytest.mark.parametrize("activation_dtype", ["auto", "int8"])
+def test_a_quantised_model_gives_the_same_greedy_tokens_on_every_instruction_set(activation_dtype):
     tokens = []
     for name in INSTRUCTION_SETS:
-        model = Model("llama_nine_heads_tied", "auto", "auto", name)
+        model = Model("llama_head96", "auto", "int8", activation_dtype, name)
         tokens.append(model.answers(model.targets()[:1])["greedy"][0])
     assert all(one == tokens[0] for one in tokens)
 
 
 @pytest.mark.real_model
-@pytest.mark.parametrize(("dtype", "kv_cache_dtype"), [("auto", "auto"), ("float32", "auto"), ("auto", "int8")])
-def test_a_real_model_on_any_number_of_threads_in_any_chunks(instruction_set, dtype, kv_cache_dtype):
+@pytest.mark.parametrize(
+    "formats",
+    [("auto", "auto", "auto"), ("float32", "auto", "auto"), ("auto", "int8", "auto"), ("auto", "auto", "int8")],
+    ids="-".join,
+)
+def test_a_real_model_on_any_number_of_threads_in_any_chunks(instruction_set, formats):
     """Rows enough that threads keep their own, and weights large enough that they drift apart."""
     path = octavo_home() / "models" / ALIASES["smollm2"].filename
     if not path.exists():
@@ -199,7 +205,7 @@ def test_a_real_model_on_any_number_of_threads_in_any_chunks(instruction_set, dt
     model = Model.__new__(Model)
     model.checkpoint = open_checkpoint(path)
     model.program = build_program(model.checkpoint.config)
-    model.dtype, model.kv_cache_dtype, model.instruction_set = dtype, kv_cache_dtype, instruction_set
+    model.formats, model.instruction_set = formats, instruction_set
     requests = [
         (f"r{i}", model.prompt(i, 20 + 40 * i), dict(seed=i, max_tokens=4, logprobs=0, prompt_logprobs=0))
         for i in range(5)

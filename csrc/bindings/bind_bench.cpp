@@ -99,8 +99,10 @@ RowCall row_call(const std::string& name, Isa isa, int64_t rows, int64_t width, 
   if (name == "silu_mul") return [=](int64_t, float* x, float* out) { kernels.silu_mul(x, one, width, out); };
   if (name == "gelu_tanh_mul") return [=](int64_t, float* x, float* out) { kernels.gelu_tanh_mul(x, one, width, out); };
   if (name == "add") return [=](int64_t, float* x, float* out) { kernels.add(x, one, width, out); };
-  const InputKind kind = name == "prepare_integers" ? InputKind::kA14 : InputKind::kBf16;
-  require(name == "prepare_integers" || name == "prepare_bf16", "no operation on rows is called '" + name + "'");
+  const InputKind kind = name == "prepare_integers" ? InputKind::kA14
+                         : name == "prepare_int8"   ? InputKind::kA8
+                                                    : InputKind::kBf16;
+  require(kind != InputKind::kBf16 || name == "prepare_bf16", "no operation on rows is called '" + name + "'");
   return [=](int64_t row, float* x, float*) { prepare_row(isa, kind, x, width, row, rows, prepared); };
 }
 
@@ -111,7 +113,9 @@ double time_row_operation(const std::string& name, int64_t rows, int64_t width, 
   const Isa isa = usable_isa(isa_text);
   std::vector<float> x(static_cast<size_t>(rows * width)), out(x.size()), ones(static_cast<size_t>(width), 0.5f);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000) * 1e-3f;
-  const int64_t bytes = std::max(prepared_bytes(InputKind::kA14, rows, width), prepared_bytes(InputKind::kBf16, rows, width));
+  int64_t bytes = 0;
+  for (const InputKind kind : {InputKind::kBf16, InputKind::kA14, InputKind::kA8})
+    bytes = std::max(bytes, prepared_bytes(kind, rows, width));
   const MappedMemory prepared(static_cast<size_t>(bytes));
   const RowCall call = row_call(name, isa, rows, width, heads, ones, prepared.data());
   nb::gil_scoped_release release;
@@ -134,7 +138,7 @@ void bind_bench(nb::module_& m) {
   m.def("time_row_operation", &time_row_operation, "name"_a, "rows"_a, "width"_a, "heads"_a, "isa"_a, "team"_a,
         "repeats"_a = 5,
         "Least seconds of one operation on rows [rows, width]: rms_norm, rope, silu_mul, gelu_tanh_mul, add,\n"
-        "prepare_integers, prepare_bf16. heads: into how many parts of its own rms_norm and rope divide a row.");
+        "prepare_integers, prepare_int8, prepare_bf16. heads: into how many parts of its own rms_norm and rope divide a row.");
 }
 
 }  // namespace octavo

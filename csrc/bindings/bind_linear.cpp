@@ -81,29 +81,32 @@ std::unique_ptr<PackedWeight> pack(const std::string& format, const std::string&
 // Everything that one matrix product needs, allocated once.
 struct Product {
   Isa isa;
+  InputKind kind;
   const PackedWeight& weight;
   int64_t rows, scratch_each;
   Buffer prepared, scratch;
 
-  Product(Isa which, const PackedWeight& of, int64_t count, const ThreadTeam& team)
-      : isa(which), weight(of), rows(count), scratch_each((scratch_bytes(isa, weight, rows) + 63) / 64 * 64),
-        prepared(aligned_buffer(prepared_bytes(input_kind(weight.format()), rows, weight.k()))),
+  Product(Isa which, InputKind input, const PackedWeight& of, int64_t count, const ThreadTeam& team)
+      : isa(which), kind(input), weight(of), rows(count),
+        scratch_each((scratch_bytes(isa, kind, rows) + 63) / 64 * 64),
+        prepared(aligned_buffer(prepared_bytes(kind, rows, weight.k()))),
         scratch(aligned_buffer(scratch_each * team.size())) {}
 
   void run(const float* x, float* out, bool accumulate, ThreadTeam& team) {
     team.run([&](int thread) {
       const Range mine = share(rows, thread, team.size());
       for (int64_t row = mine.begin; row < mine.end; ++row)
-        prepare_row(isa, input_kind(weight.format()), x + row * weight.k(), weight.k(), row, rows, prepared.get());
+        prepare_row(isa, kind, x + row * weight.k(), weight.k(), row, rows, prepared.get());
       team.barrier();
       const Range panels = share(weight.panels(), thread, team.size());
-      linear(isa, weight, prepared.get(), rows, out, weight.n(), accumulate, panels.begin, panels.end,
+      linear(isa, kind, weight, prepared.get(), rows, out, weight.n(), accumulate, panels.begin, panels.end,
              scratch.get() + thread * scratch_each, nullptr);
     });
   }
 };
 
-Result matmul(const PackedWeight& weight, Matrix x, const std::string& isa, ThreadTeam& team, std::optional<Matrix> add_to) {
+Result matmul(const PackedWeight& weight, Matrix x, const std::string& isa, ThreadTeam& team,
+              std::optional<Matrix> add_to, bool int8_activations) {
   const int64_t rows = static_cast<int64_t>(x.shape(0));
   require("columns of x", static_cast<int64_t>(x.shape(1)), weight.k());
   auto out = new_matrix<float>(rows, weight.n());
@@ -112,18 +115,19 @@ Result matmul(const PackedWeight& weight, Matrix x, const std::string& isa, Thre
     require("columns of add_to", static_cast<int64_t>(add_to->shape(1)), weight.n());
     std::copy(add_to->data(), add_to->data() + rows * weight.n(), out.data());
   }
-  Product product(usable_isa(isa), weight, rows, team);
+  Product product(usable_isa(isa), input_kind(weight.format(), int8_activations), weight, rows, team);
   nb::gil_scoped_release release;
   product.run(x.data(), out.data(), add_to.has_value(), team);
   return out;
 }
 
 // The least time of one product in seconds, activation preparation included.
-double time_matmul(const PackedWeight& weight, int64_t rows, const std::string& isa, ThreadTeam& team, int repeats) {
+double time_matmul(const PackedWeight& weight, int64_t rows, const std::string& isa, ThreadTeam& team, int repeats,
+                   bool int8_activations) {
   if (rows < 1 || repeats < 1) throw std::invalid_argument("rows and repeats must be at least 1");
   std::vector<float> x(static_cast<size_t>(rows * weight.k())), out(static_cast<size_t>(rows * weight.n()));
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000);
-  Product product(usable_isa(isa), weight, rows, team);
+  Product product(usable_isa(isa), input_kind(weight.format(), int8_activations), weight, rows, team);
   nb::gil_scoped_release release;
   double best = 1e30;
   for (int i = 0; i < repeats; ++i) {
@@ -138,7 +142,7 @@ double time_matmul(const PackedWeight& weight, int64_t rows, const std::string& 
 // Seconds of all linears one after the other (distinct weights: the caches are as cold as in a model), a barrier after each:
 // the sum of each one's least time, which a busy machine disturbs less than the least sum. The inputs are prepared before.
 double time_linears(const std::vector<const PackedWeight*>& weights, int64_t rows, const std::string& isa_text,
-                    ThreadTeam& team, int repeats) {
+                    ThreadTeam& team, int repeats, bool int8_activations) {
   if (rows < 1 || repeats < 1 || weights.empty()) throw std::invalid_argument("rows, repeats and weights must not be empty");
   const Isa isa = usable_isa(isa_text);
   std::vector<std::unique_ptr<Product>> products;
@@ -147,12 +151,13 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
   std::vector<float> out(static_cast<size_t>(rows * longest));
   std::vector<int64_t> input_of;  // weights with the same k and kind share one prepared input
   for (const PackedWeight* weight : weights) {
+    const InputKind kind = input_kind(weight->format(), int8_activations);
     size_t found = 0;
-    while (found < products.size() && !(products[found]->weight.k() == weight->k() &&
-                                        input_kind(products[found]->weight.format()) == input_kind(weight->format())))
+    while (found < products.size() &&
+           !(products[found]->weight.k() == weight->k() && products[found]->kind == kind))
       ++found;
     if (found == products.size()) {
-      products.push_back(std::make_unique<Product>(isa, *weight, rows, team));
+      products.push_back(std::make_unique<Product>(isa, kind, *weight, rows, team));
       std::vector<float> x(static_cast<size_t>(rows * weight->k()));
       for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001) - 1000);
       products.back()->run(x.data(), out.data(), false, team);
@@ -168,8 +173,8 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
         const Product& product = *products[static_cast<size_t>(input_of[w])];
         const Range panels = share(weights[w]->panels(), thread, team.size());
         const PackedWeight& next = *weights[(w + 1) % weights.size()];
-        linear(isa, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false, panels.begin, panels.end,
-               product.scratch.get() + thread * product.scratch_each,
+        linear(isa, product.kind, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false,
+               panels.begin, panels.end, product.scratch.get() + thread * product.scratch_each,
                next.panel(share(next.panels(), thread, team.size()).begin));
         team.barrier();
         if (thread != 0) continue;
@@ -188,7 +193,7 @@ Result dequantize(const PackedWeight& weight) {
 }
 
 nb::tuple integers(const PackedWeight& weight) {
-  if (input_kind(weight.format()) != InputKind::kA14)
+  if (!is_integer(weight.format()))
     throw std::invalid_argument(std::string("format '") + format_name(weight.format()) + "' has no integers");
   auto w_int = new_matrix<int16_t>(weight.n(), weight.k());
   auto scales = new_matrix<float>(weight.n(), 1);
@@ -222,11 +227,14 @@ void bind_linear(nb::module_& m) {
       .def_prop_ro("panels", &PackedWeight::panels)
       .def_prop_ro("nbytes", &PackedWeight::bytes)
       .def("matmul", &matmul, nb::arg("x"), nb::arg("isa"), nb::arg("team"), nb::arg("add_to") = nb::none(),
+           nb::arg("int8_activations") = false,
            "x [rows, k] times the transposed weight (+ bias) (+ add_to): [rows, n] float32.")
       .def("time_matmul", &time_matmul, nb::arg("rows"), nb::arg("isa"), nb::arg("team"), nb::arg("repeats") = 10,
+           nb::arg("int8_activations") = false,
            "The least time in seconds of one product, its input's preparation included.")
       .def("dequantize", &dequantize, "float32 [n, k]: what the packed form represents.")
       .def("integers", &integers, "(w_int int16 [n, k], D float32 [n, 1]) of an integer format.");
   m.def("time_linears", &time_linears, nb::arg("weights"), nb::arg("rows"), nb::arg("isa"), nb::arg("team"),
-        nb::arg("repeats") = 5, "Seconds of all linears in order, inputs prepared: the sum of each one's least time.");
+        nb::arg("repeats") = 5, nb::arg("int8_activations") = false,
+        "Seconds of all linears in order, inputs prepared: the sum of each one's least time.");
 }

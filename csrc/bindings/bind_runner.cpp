@@ -105,9 +105,10 @@ void bind_phase_list(nb::module_& m) {
            [](PhaseList& p, const ViewTuple& out, const ViewTuple& x) { p.add_select_rows(view(out), view(x)); })
       .def("add_linear",
            [](PhaseList& p, const ViewTuple& out, const ViewTuple& x,
-              const std::vector<std::shared_ptr<PackedWeight>>& weights, bool accumulate) {
-             p.add_linear(view(out), view(x), {weights.begin(), weights.end()}, accumulate);
-           })
+              const std::vector<std::shared_ptr<PackedWeight>>& weights, bool accumulate, bool int8_activations) {
+             p.add_linear(view(out), view(x), {weights.begin(), weights.end()}, accumulate, int8_activations);
+           },
+           "out"_a, "x"_a, "weights"_a, "accumulate"_a, "int8_activations"_a)
       .def("add_logits", [](PhaseList& p, const ViewTuple& x, std::shared_ptr<PackedWeight> weight) {
         p.add_logits(view(x), std::move(weight));
       });

@@ -80,12 +80,12 @@ std::vector<WeightFormat> formats_for(TensorKind kind) {
   return {native, WeightFormat::kF32, WeightFormat::kBf16};
 }
 
-InputKind input_kind(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kF32: return InputKind::kF32;
-    case WeightFormat::kBf16: return InputKind::kBf16;
-    default: return InputKind::kA14;
-  }
+bool is_integer(WeightFormat format) { return format != WeightFormat::kF32 && format != WeightFormat::kBf16; }
+
+InputKind input_kind(WeightFormat format, bool int8) {
+  if (format == WeightFormat::kF32) return InputKind::kF32;
+  if (format == WeightFormat::kBf16) return InputKind::kBf16;
+  return int8 ? InputKind::kA8 : InputKind::kA14;
 }
 
 }  // namespace octavo

@@ -27,8 +27,10 @@ enum class WeightFormat : int {
 // The tensor kinds of GGUF and safetensors files that can be packed.
 enum class TensorKind : int { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K };
 
-// How the inputs of a linear are prepared; linears of one kind and one input share the prepared rows.
-enum class InputKind : int { kF32, kBf16, kA14 };
+// How the inputs of a linear are prepared; linears of one kind and one input share the prepared rows. Integer formats
+// take 14-bit integers with a scale per row (kA14), or 8-bit ones with a scale per 32 inputs (kA8).
+enum class InputKind : int { kF32, kBf16, kA14, kA8 };
+constexpr int kNumInputKinds = 4;
 
 const char* format_name(WeightFormat format);
 WeightFormat parse_format(const std::string& name);  // throws std::invalid_argument with the allowed names
@@ -42,7 +44,9 @@ int64_t kind_block_bytes(TensorKind kind);
 // The formats a kind can be packed into, the closest to the file first.
 std::vector<WeightFormat> formats_for(TensorKind kind);
 
-InputKind input_kind(WeightFormat format);
+bool is_integer(WeightFormat format);
+// What a linear of this format reads; with `int8` an integer format takes kA8.
+InputKind input_kind(WeightFormat format, bool int8);
 
 // k rounded up to whole tiles; the padding is zeros and adds nothing.
 inline int64_t padded_k(int64_t k) { return (k + 63) / 64 * 64; }

@@ -128,6 +128,8 @@ void narrow_linear_avx2(const LinearCall& call);
 void wide_linear_avx512(const LinearCall& call);
 void integer_linear_avx512(const LinearCall& call);
 void integer_linear_amx(const LinearCall& call);
+void byte_linear_avx2(const LinearCall& call);
+void byte_linear_avx512(const LinearCall& call);
 void float_linear_avx2(const LinearCall& call);    // kF32 and kBf16
 void float_linear_avx512(const LinearCall& call);  // kF32 and kBf16
 void bf16_linear_avx512bf16(const LinearCall& call);
@@ -142,6 +144,8 @@ void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows,
 void prepare_vector_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_wide_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_byte_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
+void prepare_byte_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared);
 void prepare_bf16_row_avx512bf16(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 void prepare_bf16_tile_row_amx(const float* x, int64_t k, int64_t row, uint8_t* prepared);
 

@@ -212,7 +212,7 @@ int64_t pack_scratch_bytes(int64_t k) { return (Scratch::bytes(k) + 63) / 64 * 6
 int64_t pack_panel_avx2(WeightFormat format, const PackSource& source, int64_t panel, uint8_t* to, uint8_t* scratch) {
   const Scratch parts(scratch, source.k);
   int64_t bad_row = -1;
-  if (input_kind(format) == InputKind::kA14)
+  if (is_integer(format))
     visit_int_format(format, [&](auto f) { bad_row = pack_integers(f, source, panel, to, parts); });
   else
     bad_row = pack_floats(format, source, panel, to, parts);

@@ -38,12 +38,9 @@ struct Sums8 {
   __m256d low, high;  // of columns 0-3 and 4-7, exact integers
 };
 
-// Scales the sums of columns [column, column + 8) of a row and writes those that exist. row_scales: their D.
-inline void write_sums8(const LinearCall& call, const Sums8& sums, const float* row_scales, int64_t row, int64_t column) {
-  const __m256d s = _mm256_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
-  const __m256d low = _mm256_mul_pd(sums.low, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales))));
-  const __m256d high = _mm256_mul_pd(sums.high, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales + 4))));
-  __m256 values = _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+// Writes what a row gets in the columns [column, column + 8): with the bias, on top of what is there where the call
+// says so.
+inline void write_columns8(const LinearCall& call, int64_t row, int64_t column, __m256 values) {
   const float* const bias = call.weight->bias();
   float* const out = call.out + row * call.ldo + column;
   const int64_t count = call.weight->n() - column;
@@ -59,6 +56,14 @@ inline void write_sums8(const LinearCall& call, const Sums8& sums, const float* 
     const float value = bias ? each[c] + bias[column + c] : each[c];
     out[c] = call.accumulate ? out[c] + value : value;
   }
+}
+
+// Scales the sums of columns [column, column + 8) of a row and writes those that exist. row_scales: their D.
+inline void write_sums8(const LinearCall& call, const Sums8& sums, const float* row_scales, int64_t row, int64_t column) {
+  const __m256d s = _mm256_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
+  const __m256d low = _mm256_mul_pd(sums.low, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales))));
+  const __m256d high = _mm256_mul_pd(sums.high, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales + 4))));
+  write_columns8(call, row, column, _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low)));
 }
 
 }  // namespace octavo

@@ -138,15 +138,15 @@ void PhaseList::add_select_rows(View out, View x) {
 void PhaseList::append_linear(Domain domain, View out, View x, std::vector<LinearPart> parts, bool accumulate) {
   std::vector<InputKind> prepared;
   for (const LinearPart& part : parts) {
-    const InputKind kind = input_kind(part.weight->format());
-    if (std::find(prepared.begin(), prepared.end(), kind) != prepared.end()) continue;
-    prepared.push_back(kind);
-    append_row_op(domain, PrepareRow{x, kind});
+    if (std::find(prepared.begin(), prepared.end(), part.kind) != prepared.end()) continue;
+    prepared.push_back(part.kind);
+    append_row_op(domain, PrepareRow{x, part.kind});
   }
   phases_.emplace_back(LinearPhase{domain, out, std::move(parts), accumulate});
 }
 
-void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate) {
+void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate,
+                           bool int8) {
   const Domain domain = check(out, "linear out");
   require(check(x, "linear x") == domain, "linear: x and out differ in rows");
   std::vector<LinearPart> parts;
@@ -154,7 +154,8 @@ void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, boo
   for (WeightPtr& weight : weights) {
     require(weight->k() == x.width, "linear: weight width differs from x");
     const int64_t n = weight->n();
-    parts.push_back({std::move(weight), column});
+    const InputKind kind = input_kind(weight->format(), int8);
+    parts.push_back({std::move(weight), column, kind});
     column += n;
   }
   require(column == out.offset + out.width, "linear: the weights' rows differ from out's width");
@@ -164,7 +165,9 @@ void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, boo
 void PhaseList::add_logits(View x, WeightPtr weight) {
   require(check(x, "logits x") == Domain::kLogits, "logits: x must have logits rows");
   require(weight->k() == x.width && weight->n() == vocab_size_, "logits: weight is not [vocab_size, width]");
-  append_linear(Domain::kLogits, View{kLogitsBuffer, 0, vocab_size_, Domain::kLogits}, x, {{std::move(weight), 0}}, false);
+  const InputKind kind = input_kind(weight->format(), false);
+  const View out{kLogitsBuffer, 0, vocab_size_, Domain::kLogits};
+  append_linear(Domain::kLogits, out, x, {{std::move(weight), 0, kind}}, false);
 }
 
 PhaseList PhaseList::with(std::vector<Phase> phases, std::vector<int64_t> buffer_widths) const {
@@ -179,7 +182,7 @@ int64_t PhaseList::longest_input(InputKind kind) const {
   for (const Phase& phase : phases_)
     if (const auto* linear = std::get_if<LinearPhase>(&phase))
       for (const LinearPart& part : linear->parts)
-        if (input_kind(part.weight->format()) == kind) longest = std::max(longest, part.weight->k());
+        if (part.kind == kind) longest = std::max(longest, part.weight->k());
   return longest;
 }
 

@@ -77,6 +77,7 @@ struct RowPhase {
 struct LinearPart {
   WeightPtr weight;
   int64_t column;  // first output column
+  InputKind kind;  // in which it reads its input
 };
 constexpr int kLogitsBuffer = -1;  // the step's result
 struct LinearPhase {
@@ -135,7 +136,8 @@ class PhaseList {
   void add_gated_activation(View out, View gate, View up, Activation activation);
   void add_sum(View out, View a, View b);
   void add_select_rows(View out, View x);
-  void add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate);
+  // int8: weights of integer formats take 8-bit activations.
+  void add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate, bool int8);
   void add_logits(View x, WeightPtr weight);
 
   // Other phases, over buffers of other widths, that do the same.

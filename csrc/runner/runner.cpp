@@ -74,7 +74,7 @@ void Runner::reserve_linear_memory() {
   for (const Phase& phase : program_.phases())
     if (const auto* linear = std::get_if<LinearPhase>(&phase))
       for (const LinearPart& part : linear->parts)
-        scratch = std::max(scratch, scratch_bytes(isa_, *part.weight, rows));
+        scratch = std::max(scratch, scratch_bytes(isa_, part.kind, rows));
   for (MappedMemory& memory : scratch_) memory = MappedMemory(scratch);
 }
 
@@ -321,9 +321,8 @@ void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range p
     const int64_t begin = std::max(panels.begin - first, int64_t{0}), end = std::min(panels.end - first, count);
     first += count;
     if (begin >= end) continue;
-    const InputKind kind = input_kind(part.weight->format());
     const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
-    linear(isa_, *part.weight, prepared_[static_cast<int>(kind)][block.memory].data(), rows,
+    linear(isa_, part.kind, *part.weight, prepared_[static_cast<int>(part.kind)][block.memory].data(), rows,
            values_.at(out, block.at_work.begin, block), values_.stride(out), phase.accumulate, begin, end,
            scratch_[thread].data(), panels.end > first ? phase.panel(first) : next);
   }

@@ -22,7 +22,6 @@
 
 namespace octavo {
 
-constexpr int kNumInputKinds = 3;  // InputKind's values
 
 class Runner {
  public:

@@ -71,6 +71,8 @@ class KernelOptions:
     groups: Sequence[str] = GROUPS
     by_shape: bool = False
     """Linears by their shape instead of all layers at once"""
+    activation_dtype: str = "auto"
+    """What linears in integer formats multiply: auto, 14-bit integers; or int8"""
     kv_dtype: str = "bfloat16"
     block_size: int = 64
     repeats: int = 10
@@ -114,8 +116,8 @@ class KernelBench:
         each = [[shape] * shapes.count(shape) for shape in dict.fromkeys(shapes)]
         for fmt in self._options.formats:
             for part in each if self._options.by_shape else [list(shapes)]:
-                name = f"linear {fmt}" + (f" {part[0][1]}x{part[0][0]}" if self._options.by_shape else "")
-                yield from self._multiplied(name, fmt, part, self._options.rows)
+                name = f"linear {self._label(fmt)}" + (f" {part[0][1]}x{part[0][0]}" if self._options.by_shape else "")
+                yield from self._multiplied(name, fmt, part, self._options.rows, self._int8)
 
     def _head(self) -> Iterator[KernelRow]:
         """Of a step's sampled rows only, so of few."""
@@ -123,8 +125,16 @@ class KernelBench:
             rows = [count for count in self._options.rows if count <= 64]
             yield from self._multiplied(f"head {fmt}", fmt, [self._shape.head], rows)
 
+    @property
+    def _int8(self) -> bool:
+        return self._options.activation_dtype == "int8"
+
+    def _label(self, fmt: str) -> str:
+        """ "w4", or "w4/int8" where 4-bit weights multiply 8-bit activations."""
+        return f"{fmt}/int8" if self._int8 and fmt not in _PRODUCTS else fmt
+
     def _multiplied(
-        self, name: str, fmt: str, shapes: list[tuple[int, int]], rows: Sequence[int]
+        self, name: str, fmt: str, shapes: list[tuple[int, int]], rows: Sequence[int], int8: bool = False
     ) -> Iterator[KernelRow]:
         self._say(name)
         weights = random_weights(shapes, fmt, self._team)
@@ -132,7 +142,7 @@ class KernelBench:
         operations = 2 * sum(weight.n * weight.k for weight in weights)
         for count in rows:
             repeats = self._options.repeats if count <= 64 else min(3, self._options.repeats)
-            seconds = native_library().time_linears(weights, count, self._isa, self._team, repeats)
+            seconds = native_library().time_linears(weights, count, self._isa, self._team, repeats, int8)
             yield self._row(name, count, None, seconds, size, operations * count, _PRODUCTS.get(fmt, "int8"))
 
     # ---- attention ----
@@ -173,10 +183,11 @@ class KernelBench:
         self._say("operations on rows")
         for shape in self._shape.rows:
             for count in self._options.rows:
+                operation = "prepare_int8" if self._int8 and shape.name == "prepare_integers" else shape.name
                 seconds = native_library().time_row_operation(
-                    shape.name, count, shape.width, shape.heads, self._isa, self._team, self._options.repeats
+                    operation, count, shape.width, shape.heads, self._isa, self._team, self._options.repeats
                 )
-                name = f"{shape.name} {shape.width}"
+                name = f"{operation} {shape.width}"
                 yield self._row(name, count, None, seconds, count * shape.width * _row_bytes(shape))
 
     def _sampling(self) -> Iterator[KernelRow]:

@@ -8,7 +8,7 @@ import click
 
 from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, say
 from octavo.cli.options import user_errors
-from octavo.config import InstructionSet
+from octavo.config import ActivationDType, InstructionSet
 
 GROUPS = ("linear", "head", "attention", "paging", "rows", "sampling")
 
@@ -35,6 +35,13 @@ GROUPS = ("linear", "head", "attention", "paging", "rows", "sampling")
 )
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, help="May be repeated. Default: all of them.")
 @click.option("--by-shape", is_flag=True, help="Linears by their shape, not all layers at once.")
+@click.option(
+    "--activation-dtype",
+    type=click.Choice(get_args(ActivationDType)),
+    default="auto",
+    show_default=True,
+    help="What weights in 4 to 8 bits multiply.",
+)
 @click.option("--kv-dtype", default="bfloat16", show_default=True, help="Of K and V: as the native library names it.")
 @click.option("--block-size", type=click.IntRange(8, 256), default=64, show_default=True, help="Of attention.")
 @click.option("--repeat", type=POSITIVE, default=10, show_default=True, help="Runs; the fastest counts.")

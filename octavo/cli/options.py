@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from octavo.config import DType, EngineOptions, ExecutorName, InstructionSet, KVCacheDType
+from octavo.config import ActivationDType, DType, EngineOptions, ExecutorName, InstructionSet, KVCacheDType
 
 if TYPE_CHECKING:
     from octavo.sampling_params import SamplingParams
@@ -39,6 +39,13 @@ _ENGINE = (
         default="auto",
         show_default=True,
         help="Compute format; float32 is full precision.",
+    ),
+    click.option(
+        "--activation-dtype",
+        type=click.Choice(get_args(ActivationDType)),
+        default="auto",
+        show_default=True,
+        help="What weights in 4 to 8 bits multiply; int8 is faster without AMX and less accurate.",
     ),
     click.option(
         "--block-size",
@@ -110,6 +117,7 @@ _FORMS = {"json_schema": "json", "regex": "regex", "choice": "choice", "grammar"
 
 ENGINE_NAMES = (
     "dtype",
+    "activation_dtype",
     "block_size",
     "kv_cache_dtype",
     "kv_cache_memory",

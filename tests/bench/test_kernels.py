@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,15 @@ def test_linears_by_their_shape() -> None:
     options = KernelOptions(rows=(1,), formats=("w8",), groups=("linear",), by_shape=True, repeats=1)
     names = [row["kernel"] for row in measure_kernels(TINY, "avx2", 1, options)["rows"]]
     assert names == ["linear w8 32x48", "linear w8 48x32"]
+
+
+def test_int8_activations_are_for_integer_formats() -> None:
+    options = KernelOptions(
+        rows=(2,), formats=("w4", "bf16"), groups=("linear", "rows"), activation_dtype="int8", repeats=1
+    )
+    shape = replace(TINY, rows=(RowShape("prepare_integers", 32, 1),))
+    names = [row["kernel"] for row in measure_kernels(shape, "avx2", 1, options)["rows"]]
+    assert names == ["linear w4/int8", "linear bf16", "prepare_int8 32"]
 
 
 def test_paging_is_compared_with_a_block_that_holds_the_context() -> None:

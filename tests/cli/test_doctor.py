@@ -55,5 +55,6 @@ def test_instruction_set_that_is_not_there_is_a_reason(monkeypatch: pytest.Monke
     ]
     assert unsupported_reasons("reference", EngineOptions(model="m", dtype="bfloat16"))
     assert unsupported_reasons("reference", EngineOptions(model="m", kv_cache_dtype="bfloat16"))
+    assert unsupported_reasons("reference", EngineOptions(model="m", activation_dtype="int8"))
     assert not unsupported_reasons("reference", EngineOptions(model="m", kv_cache_dtype="int8"))
     assert not unsupported_reasons("reference", EngineOptions(model="m"))

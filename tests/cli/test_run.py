@@ -62,6 +62,8 @@ def test_options_reach_engine_and_sampling(octavo: Any, fake_model: LoadedModel)
     assert (options.block_size, options.kv_cache_bytes, options.threads) == (16, 2**20, 1)
     assert (options.enable_prefix_caching, options.dtype, options.max_model_len) == (False, "float32", 99)
     assert options.kv_cache_dtype == "int8"
+    octavo("run", "smollm2", "hello", "--activation-dtype", "int8")
+    assert octavo.loaded_with.activation_dtype == "int8"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,7 @@ def test_options_reach_engine_and_sampling(octavo: Any, fake_model: LoadedModel)
         (["--kv-cache-memory", "lots"], "kv_cache_memory='lots'"),
         (["--temperature", "-1"], "temperature"),
         (["--max-tokens", "0"], "max_tokens"),
+        (["--activation-dtype", "int8", "--dtype", "float32"], "activation_dtype='int8'"),
         (["--threads", "x"], "not a valid integer"),
         (["--executor", "magic"], "magic"),
     ],

@@ -59,6 +59,34 @@ def emulate(w_int: np.ndarray, scales: np.ndarray, x: np.ndarray) -> np.ndarray:
     return (total * scale).astype(np.float32)
 
 
+def round_once(product: np.ndarray, addend: np.ndarray) -> np.ndarray:
+    """product + addend in float32 as if no float64 lay between: float64 sums are first rounded to odd."""
+    total = product + addend
+    high = total - product
+    error = (product - (total - high)) + (addend - high)
+    even = (total.view(np.int64) & 1) == 0
+    toward = np.where(error > 0, np.inf, -np.inf)
+    return np.where((error != 0) & even, np.nextafter(total, toward), total).astype(np.float32)
+
+
+def emulate_int8(w_int: np.ndarray, scales: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The definition of 8-bit activations: exact over 32 inputs, in float32 from one of these to the next."""
+    rows, k = x.shape
+    groups = np.pad(x, ((0, 0), (0, -k % 32))).reshape(rows, -1, 32)
+    weights = np.pad(w_int, ((0, 0), (0, -k % 32))).reshape(len(w_int), -1, 32).astype(np.float64)
+    largest = np.abs(groups).max(axis=2)
+    used = largest >= np.float32(1e-30)
+    inverse, s = np.zeros_like(largest), np.zeros_like(largest)
+    inverse[used] = np.float32(127) / largest[used]
+    s[used] = largest[used] / np.float32(127)
+    codes = np.rint(groups * inverse[:, :, None]).astype(np.float64)
+    total = np.zeros((rows, len(w_int)), dtype=np.float32)
+    for g in range(groups.shape[1]):
+        exact = (codes[:, g] @ weights[:, g].T).astype(np.float32)
+        total = round_once(exact.astype(np.float64) * s[:, g : g + 1].astype(np.float64), total.astype(np.float64))
+    return total * scales.T
+
+
 def random_raw(fmt: str, n: int, k: int, rng: np.random.Generator) -> tuple[str, np.ndarray]:
     """The kind and the random bytes of a tensor that can be packed into the format."""
     kind = INTEGER_FORMATS.get(fmt, "F32")
@@ -90,6 +118,38 @@ def test_integer_formats_equal_the_definition_exactly(fmt: str, isa: str, team: 
         for rows in (1, 2, 3, 4, 5, 7, 9, 16, 17, 24, 25, 33, 70) if k < 700 else (1, 3, 6, 19, 49):
             x = rng.standard_normal((rows, k)).astype(np.float32)
             assert np.array_equal(weight.matmul(x, isa, team), emulate(w_int, scales, x)), (k, rows)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("fmt", INTEGER_FORMATS)
+def test_8_bit_activations_equal_their_definition_exactly(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+    rng = np.random.default_rng(11)
+    for k in sizes(fmt):
+        n = 37 if k > 600 else 83
+        weight = pack(fmt, n, k, team, rng)
+        w_int, scales = weight.integers()
+        for rows in range(1, 71) if k == 256 else (1, 2, 7, 16, 35) if k < 3000 else (3, 17):
+            x = rng.standard_normal((rows, k)).astype(np.float32) * rng.uniform(0.01, 9, k).astype(np.float32)
+            result = weight.matmul(x, isa, team, int8_activations=True)
+            assert np.array_equal(result, emulate_int8(w_int, scales, x)), (k, rows)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("fmt", INTEGER_FORMATS)
+def test_largest_codes_and_8_bit_activations_do_not_overflow(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+    kind = INTEGER_FORMATS[fmt]
+    values, size = BLOCKS[kind]
+    k = 512
+    for byte in (0x00, 0x7F, 0x80, 0xFF):
+        raw = np.full((17 * k // values, size), byte, dtype=np.uint8)
+        for at in HALVES[kind]:
+            raw[:, at : at + 2] = np.full((len(raw), 1), 1.5, dtype=np.float16).view(np.uint8)
+        weight = _native.PackedWeight.pack(fmt, kind, raw, 17, k, team)
+        w_int, scales = weight.integers()
+        for signs in (1, -1, np.where(np.arange(k) % 2, 1, -1), np.where(np.arange(k) % 32 < 16, 1, -1)):
+            x = (np.full((17, k), 3.0) * signs).astype(np.float32)
+            result = weight.matmul(x, isa, team, int8_activations=True)
+            assert np.array_equal(result, emulate_int8(w_int, scales, x)), byte
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -147,15 +207,19 @@ def test_more_rows_than_a_cache_holds_are_exact(isa: str, team: _native.ThreadTe
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "w4", "w4symmetric", "w6", "w8"])
-def test_bits_of_a_row_depend_on_neither_neighbours_nor_threads(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
+@pytest.mark.parametrize("int8", [False, True])
+def test_bits_of_a_row_depend_on_neither_neighbours_nor_threads(
+    int8: bool, fmt: str, isa: str, team: _native.ThreadTeam
+) -> None:
     rng = np.random.default_rng(2)
     n, k = 100, 288
     weight = pack(fmt, n, k, team, rng)
     x = rng.standard_normal((70, k)).astype(np.float32)
-    everything = weight.matmul(x, isa, team)
+    everything = weight.matmul(x, isa, team, int8_activations=int8)
     one = _native.ThreadTeam(1)
     for rows in range(1, 70, 1 if fmt == "w4" else 5):
-        assert np.array_equal(weight.matmul(x[70 - rows :], isa, one), everything[70 - rows :]), rows
+        some = weight.matmul(x[70 - rows :], isa, one, int8_activations=int8)
+        assert np.array_equal(some, everything[70 - rows :]), rows
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -176,33 +240,39 @@ def test_products_with_bias_and_sum_are_close_to_float64(fmt: str, isa: str, tea
         plain = weight.matmul(x, isa, team)
         assert np.abs(plain - exact - bias).max() < 4 * limit
         assert np.array_equal(weight.matmul(x, isa, team, add_to=old), old + plain)
+        if fmt in INTEGER_FORMATS:
+            rough = weight.matmul(x, isa, team, int8_activations=True)
+            assert np.array_equal(rough, emulate_int8(*weight.integers(), x) + bias)
+            assert np.array_equal(weight.matmul(x, isa, team, old, int8_activations=True), old + rough)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("rows", [1, 4, 6])
-def test_zeros_infinities_and_nans_stay_in_their_row(rows: int, isa: str, team: _native.ThreadTeam) -> None:
+@pytest.mark.parametrize("int8", [False, True])
+def test_zeros_infinities_and_nans_stay_in_their_row(int8: bool, rows: int, isa: str, team: _native.ThreadTeam) -> None:
     rng = np.random.default_rng(4)
     weight = pack("w4", 33, 96, team, rng)
     clean = rng.standard_normal((rows, 96)).astype(np.float32)
-    expected = weight.matmul(clean, isa, team)
+    expected = weight.matmul(clean, isa, team, int8_activations=int8)
     for value, check in ((0.0, lambda out: np.all(out == 0)), (np.inf, lambda out: np.isnan(out).all()),
                          (np.nan, lambda out: np.isnan(out).all())):  # fmt: skip
         x = clean.copy()
         x[0] = 0.0
         x[0, 5] = value
-        out = weight.matmul(x, isa, team)
+        out = weight.matmul(x, isa, team, int8_activations=int8)
         assert check(out[0])
         assert np.array_equal(out[1:], expected[1:])
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_tiny_and_huge_rows_do_not_overflow(isa: str, team: _native.ThreadTeam) -> None:
+@pytest.mark.parametrize("int8", [False, True])
+def test_tiny_and_huge_rows_do_not_overflow(int8: bool, isa: str, team: _native.ThreadTeam) -> None:
     weight = pack("w8", 20, 64, team, np.random.default_rng(5))
     x = np.ones((3, 64), dtype=np.float32)
     x[0] *= np.float32(3e38)
     x[1] *= np.float32(2e-30)
     x[2] *= np.float32(1e-38)
-    out = weight.matmul(x, isa, team)
+    out = weight.matmul(x, isa, team, int8_activations=int8)
     assert np.isfinite(out[1:]).all()
     assert np.all(out[2] == 0)
 

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.engine.step import Step
-from octavo.executors.native.lowering import lower
-from octavo.program.operations import Program
+from octavo.executors.native.lowering import lower, takes_int8
+from octavo.program.operations import Linear, Program
 
 if TYPE_CHECKING:
     from octavo._native import PackedWeight, ThreadTeam
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 KVCacheDtype = Literal["auto", "bfloat16", "float32", "int8"]
+ActivationDtype = Literal["auto", "int8"]
 
 
 class WeightSource(Protocol):
@@ -60,6 +61,8 @@ class NativeExecutor:
     kv_cache_dtype: how K and V are kept; "auto" is float32 for dtype "float32", else bfloat16. The attribute of this
     name says which.
     instruction_set: "avx2", "avx512_vnni", "avx512_bf16", "amx", or None for the best that the machine has.
+    activation_dtype: what packed integer weights multiply: "auto", 14-bit integers; or "int8" in the linears that take
+    it. Raises ValueError for "int8" where none of these has such weights.
     """
 
     name = "native"
@@ -72,6 +75,7 @@ class NativeExecutor:
         num_threads: int = 1,
         instruction_set: str | None = None,
         kv_cache_dtype: KVCacheDtype = "auto",
+        activation_dtype: ActivationDtype = "auto",
     ) -> None:
         from octavo import _native
 
@@ -83,7 +87,15 @@ class NativeExecutor:
             )
         self.thread_team = _native.ThreadTeam(num_threads)
         packer = _Packer(weights.tensors, dtype, self.thread_team)
-        self._phases = lower(program, packer.pack, packer.read_vector)
+        if activation_dtype not in ("auto", "int8"):
+            raise ValueError(f"activation_dtype is {activation_dtype!r}, must be auto or int8")
+        int8 = activation_dtype == "int8"
+        if int8 and not any(packer.is_integer(name) for name in _weights_for_int8(program)):
+            raise ValueError(
+                "activation_dtype='int8': is for weights in 4 to 8 bits, and no linear of this model that could take "
+                "it has any; use activation_dtype='auto'"
+            )
+        self._phases = lower(program, packer.pack, packer.read_vector, int8)
         self.weight_bytes = packer.total_bytes
         self.default_kv_cache_dtype = "float32" if dtype == "float32" else "bfloat16"
         self._start(kv_cache_dtype)
@@ -142,6 +154,10 @@ class NativeExecutor:
         del self.thread_team
 
 
+def _weights_for_int8(program: Program) -> list[str]:
+    return [name for op in program.operations if isinstance(op, Linear) and takes_int8(op) for name in op.weights]
+
+
 class _Packer:
     """Packs each weight once, however often the program reads it (a tied embedding is read twice)."""
 
@@ -175,6 +191,10 @@ class _Packer:
             )
             self._packed[key] = weight
         return self._packed[key]
+
+    def is_integer(self, name: str) -> bool:
+        """Whether the weight is packed as integers."""
+        return self._format(self._tensors[name].kind) not in ("f32", "bf16")
 
     @property
     def total_bytes(self) -> int:

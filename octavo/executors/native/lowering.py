@@ -33,8 +33,11 @@ PackWeight = Callable[[str, str | None], "PackedWeight"]
 ReadVector = Callable[[str], npt.NDArray[np.float32]]
 
 
-def lower(program: Program, pack: PackWeight, read_vector: ReadVector) -> PhaseList:
-    """The native form of `program`, with its weights."""
+def lower(program: Program, pack: PackWeight, read_vector: ReadVector, int8_activations: bool) -> PhaseList:
+    """The native form of `program`, with its weights.
+
+    int8_activations: linears with integer weights take 8-bit activations where takes_int8() says so.
+    """
     from octavo import _native
 
     ropes = list(dict.fromkeys(op.rope for op in program.operations if isinstance(op, ApplyRope)))
@@ -46,8 +49,14 @@ def lower(program: Program, pack: PackWeight, read_vector: ReadVector) -> PhaseL
         vocab_size=program.vocab_size,
     )
     for operation in program.operations:
-        _lower_one(phases, program, operation, ropes, pack, read_vector)
+        _lower_one(phases, program, operation, ropes, pack, read_vector, int8_activations)
     return phases
+
+
+def takes_int8(linear: Linear) -> bool:
+    """Whether a linear's activations may have 8 bits. For queries, keys and values, and for the LM head, they keep 14
+    (docs/decisions/0008)."""
+    return not linear.weights[0].endswith("q_proj.weight")
 
 
 def _view(value: Value) -> tuple[int, int, int, bool]:
@@ -55,16 +64,22 @@ def _view(value: Value) -> tuple[int, int, int, bool]:
 
 
 def _lower_one(
-    phases: PhaseList, program: Program, operation: Operation, ropes: list[Rope], pack: PackWeight, read: ReadVector
+    phases: PhaseList,
+    program: Program,
+    operation: Operation,
+    ropes: list[Rope],
+    pack: PackWeight,
+    read: ReadVector,
+    int8: bool,
 ) -> None:
     match operation:
         case Embed(out, weight, scale):
             phases.add_embed(_view(out), pack(weight, None), scale)
         case RmsNorm(out, x, weight, eps, heads):
             phases.add_rms_norm(_view(out), _view(x), read(weight), eps, heads)
-        case Linear(out, x, weights, biases, accumulate):
+        case Linear(out, x, weights, biases, accumulate) as linear:
             packed = [pack(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
-            phases.add_linear(_view(out), _view(x), packed, accumulate)
+            phases.add_linear(_view(out), _view(x), packed, accumulate, int8 and takes_int8(linear))
         case ApplyRope(x, heads, head_dim, rope):
             phases.add_rope(_view(x), heads, head_dim, ropes.index(rope))
         case WriteKV(k, v, layer):
