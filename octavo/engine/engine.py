@@ -212,7 +212,9 @@ class Engine:
             return None
         if built.sample_rows is not None:
             logits = logits[built.sample_rows]
-        return self.sampler.sample(logits, [sequence.state for sequence in built.sampled])
+        sampled = self.sampler.sample(logits, built.states)
+        built.sampled_ids = sampled.token_ids
+        return sampled
 
     def _score(self, rows: PromptRows, logits: npt.NDArray[np.float32]) -> SampledTokens:
         tokens = rows.request.prompt_token_ids[rows.first_token : rows.first_token + rows.count]
