@@ -63,8 +63,7 @@ class Sampler:
             if native is None
             else _NativeSampler(native, vocab_size, threads, instruction_set)
         )
-        self._states: Sequence[SamplingState] = ()
-        self._top = -1
+        self._look_at(())
 
     def sample(self, logits: FloatArray, states: Sequence[SamplingState]) -> SampledTokens:
         """logits [L, vocab_size] float32, states [L]. The caller appends each token to its state.
@@ -74,21 +73,26 @@ class Sampler:
         """
         num_rows = len(states)
         self._check_shape(logits, num_rows)
-        token_ids = np.empty(num_rows, np.int32)
         if states is not self._states:
-            self._states = tuple(states)
-            self._top = max([state.num_logprobs for state in states], default=-1)
-        top = self._top
-        if top < 0:
+            self._look_at(states)
+        token_ids = np.empty(num_rows, np.int32)
+        if self._top < 0:
             self._implementation.sample(logits, states, token_ids, None)
-            return SampledTokens(token_ids, np.zeros(num_rows, np.float32), [None] * num_rows)
-        arrays = LogprobArrays.empty(num_rows, top)
+            return SampledTokens(token_ids, self._no_logprobs, self._no_tops)
+        arrays = LogprobArrays.empty(num_rows, self._top)
         self._implementation.sample(logits, states, token_ids, arrays)
         tops: list[TopLogprobs | None] = [
             None if state.num_logprobs < 0 else arrays.row(i, min(state.num_logprobs, self.vocab_size))
             for i, state in enumerate(states)
         ]
         return SampledTokens(token_ids, arrays.logprobs, tops)
+
+    def _look_at(self, states: Sequence[SamplingState]) -> None:
+        self._states = tuple(states)
+        self._top = max([state.num_logprobs for state in states], default=-1)
+        self._no_logprobs = np.zeros(len(states), np.float32)
+        self._no_logprobs.flags.writeable = False
+        self._no_tops: list[TopLogprobs | None] = [None] * len(states)
 
     def score(self, logits: FloatArray, token_ids: IdArray, top: int = 0) -> SampledTokens:
         """The raw logprob and rank of given ids [L], and the `top` most likely tokens of each row.

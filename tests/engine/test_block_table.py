@@ -17,8 +17,11 @@ def test_rows_mirror_tables_and_are_written_only_where_these_change():
     assert first.flags.c_contiguous and a.changed_from == UNCHANGED
     a.tables[0].blocks += [8]
     assert rows.gather([b, a], 3)[0].tolist() == [[4, -1, -1], [1, 2, -1]], "nobody said that it changed"
+    assert not rows.have_changed
     rows.change(a, 2)
+    assert rows.have_changed and rows.written(a) is None
     third = rows.gather([b, a], 3)[0]
+    assert [row[:3].tolist() for row in rows.written(a)] == [[1, 2, 8], [3, -1, -1]]
     assert third.tolist() == [[4, -1, -1], [1, 2, 8]]
     assert rows.gather([b, a], 3)[0] is third, "nothing has changed"
     assert rows.gather([b, a], 2)[0].tolist() == [[4, -1], [1, 2]]
@@ -31,7 +34,8 @@ def test_a_row_is_clean_for_its_next_owner():
     rows.gather([a], 9)
     rows.free(a)
     rows.free(a)
-    b = holder(rows, [7])
+    b, gone = holder(rows, [7]), holder(rows, [8])
+    rows.free(gone)
     assert rows.gather([b], 3)[0].tolist() == [[7, -1, -1]] and a.row == -1
 
 
