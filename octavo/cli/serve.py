@@ -75,8 +75,8 @@ def serve(
 ) -> None:
     """Serve MODEL (default: smollm2) with OpenAI's API, until SIGTERM or Ctrl-C."""
     engine = make_engine_options(model, values)
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise click.ClickException("the server needs fastapi and uvicorn: pip install 'octavo[server]'")
+    if any(find_spec(package) is None for package in ("starlette", "pydantic", "uvicorn")):
+        raise click.ClickException("the server needs starlette, pydantic and uvicorn: pip install 'octavo[server]'")
     from octavo.server.options import ListenOptions, ServerOptions, read_api_keys
 
     try:
