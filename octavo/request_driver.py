@@ -83,6 +83,7 @@ class RequestDriver:
                 cache_salt=state.prompt.cache_salt,
                 stop_search=self._stop_search(state),
                 constraint=state.constraint,
+                only_ends=state.reads_ends_only,
             )
         )
         self._states[state.request_id] = state
@@ -144,6 +145,7 @@ class RequestDriver:
             changed[state.request_id] = state
             try:
                 if update.error is not None:
+                    state.sequences[update.index].token_ids += update.earlier
                     raise RequestError(update.error)
                 is_first = state.time_to_first_token is None
                 found_stop = state.append(update)

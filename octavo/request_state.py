@@ -62,8 +62,14 @@ class SequenceState:
         self._stream: TextStream | None = None
         self._incremental = incremental or bool(params.stop)
 
+    @property
+    def reads_ends_only(self) -> bool:
+        """Whether nobody looks at its tokens before it ends."""
+        return not self._incremental and self.logprobs is None
+
     def append(self, update: SequenceUpdate) -> bool:
         """Takes one token. True when a stop string was found that the engine does not know of yet."""
+        self.token_ids += update.earlier
         self.token_ids.append(update.token_id)
         if self.logprobs is not None and update.logprobs is not None:
             self.logprobs.append(readable_logprobs(update.token_id, update.logprobs, self._tokenizer))
@@ -198,6 +204,11 @@ class RequestState:
         self._sent = [0] * params.n
         self.delivered = False
         """The reader of a stream has seen the final output"""
+
+    @property
+    def reads_ends_only(self) -> bool:
+        """Whether nobody looks at its tokens before they are complete."""
+        return all(sequence.reads_ends_only for sequence in self.sequences)
 
     def append(self, update: SequenceUpdate) -> bool:
         """Takes one update of one sequence. True when a stop string ended it, which the engine must be

@@ -68,7 +68,7 @@ class ContiguousManager(KVCacheManager):
         sequence.num_computed_tokens = 0
         sequence.writable_end = len(blocks) * self.block_size
         sequence.next_seal = NEVER
-        sequence.changed_from = 0
+        self.rows.change(sequence, 0)
 
     def release(self, sequence: Sequence) -> None:
         """Gives a sequence's range back. Harmless if it has none."""

@@ -63,7 +63,7 @@ class NullSampler:
 
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def sample(self, logits: npt.NDArray[np.float32], states: list[Any], /) -> Any:
+    def sample(self, logits: npt.NDArray[np.float32], states: tuple[Any, ...], /) -> Any:
         """One token for each row."""
         return self._rows(self.rng.integers(1, VOCAB_SIZE, len(logits)).astype(np.int32))
 

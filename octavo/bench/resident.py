@@ -23,8 +23,8 @@ def measure_resident(options: EngineOptions) -> dict[str, int]:
     """Of a process that loads the model and answers some prompts, in bytes. Raises RuntimeError with its last words
     where it fails.
 
-    beyond_bytes is what is resident beside packed weights and used KV blocks: the interpreter, libraries, tokenizer,
-    buffers, and whatever of the model's file is still in memory.
+    beyond_bytes is what is resident beside packed weights and used KV blocks (of block_bytes each): the interpreter,
+    libraries, tokenizer, buffers, and whatever of the model's file is still in memory.
     """
     command = [sys.executable, "-m", "octavo.bench.resident", json.dumps(asdict(options))]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -54,6 +54,7 @@ def resident_now(options: EngineOptions) -> dict[str, int]:
             "resident_bytes": resident,
             "weight_bytes": weights,
             "kv_bytes": kv,
+            "block_bytes": loaded.block_bytes,
             "beyond_bytes": resident - weights - kv,
             "file_pages_bytes": _file_pages(),
         }

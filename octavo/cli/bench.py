@@ -16,6 +16,7 @@ from octavo.cli.bench_plot import plot
 from octavo.cli.bench_profile import profile
 from octavo.cli.bench_serve import serve
 from octavo.cli.options import ENGINE_NAMES, engine_options, make_engine_options, user_errors
+from octavo.cli.serve import can_serve
 from octavo.config import EngineOptions
 
 
@@ -99,15 +100,19 @@ def latency(model: str, as_json: bool, input_len: list[int], output_len: int, re
 @engine_options
 def startup(model: str, as_json: bool, repeat: int, **values: Any) -> None:
     """Fresh processes of `octavo run`: from their start to the first text of the answer, and their peak memory. One
-    more answers 32 prompts and tells what is resident beyond its weights and KV."""
+    more answers 32 prompts and tells what is resident beyond its weights and KV, and so does a server under load."""
     options = make_engine_options(model, values)
     from octavo.bench.resident import measure_resident
+    from octavo.bench.resident_server import measure_served
     from octavo.bench.startup import measure_startup
 
     try:
         row = measure_startup(model, engine_arguments(options), repeat, say)
         say("resident memory")
         row |= measure_resident(options)
+        if can_serve():
+            say("resident memory of a server")
+            row |= measure_served(model, engine_arguments(options), row["weight_bytes"], row["block_bytes"])
     except RuntimeError as error:
         raise click.ClickException(str(error)) from None
     print_report("startup", [row], as_json, options)

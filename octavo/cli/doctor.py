@@ -67,7 +67,11 @@ def instruction_set_lines() -> list[str]:
     missing = [name for name in get_args(InstructionSet) if name not in found]
     if not found:
         return ["instruction sets found: none that the native executor can use (it needs avx2)"]
-    lines = [f"instruction sets found: {', '.join(found)}; chosen: {native.detect_isa()}"]
+    chosen = native.detect_isa()  # the best that is not emulated
+    real = found[: found.index(chosen) + 1]
+    lines = [f"instruction sets found: {', '.join(real)}; chosen: {chosen}"]
+    if found != real:
+        lines.append(f"emulated in this build, for tests of its kernels: {', '.join(found[len(real) :])}")
     if missing:
         lines.append(f"not on this machine: {', '.join(missing)}")
     return lines

@@ -75,8 +75,8 @@ def serve(
 ) -> None:
     """Serve MODEL (default: smollm2) with OpenAI's API, until SIGTERM or Ctrl-C."""
     engine = make_engine_options(model, values)
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise click.ClickException("the server needs fastapi and uvicorn: pip install 'octavo[server]'")
+    if not can_serve():
+        raise click.ClickException("the server needs starlette, pydantic and uvicorn: pip install 'octavo[server]'")
     from octavo.server.options import ListenOptions, ServerOptions, read_api_keys
 
     try:
@@ -102,6 +102,11 @@ def serve(
     scheme = "http" if tls_cert is None else "https"
     click.echo(f"Octavo serves {model} on {scheme}://{host}:{port}", err=True)
     run_server(llm, options, listen)
+
+
+def can_serve() -> bool:
+    """Whether the packages of the extra are installed."""
+    return all(find_spec(package) is not None for package in ("starlette", "pydantic", "uvicorn"))
 
 
 def _is_loopback(host: str) -> bool:

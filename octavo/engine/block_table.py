@@ -55,6 +55,7 @@ class BlockTableRows:
         self._free_rows = list(range(max_rows - 1, -1, -1))
         self._max_rows = max_rows
         self._arrays = [np.full((max_rows, 16), UNMAPPED, np.int32) for _ in range(num_groups)]
+        self._changed: list[HasTables] = []
         self._gathered: tuple[Int32Array, ...] = ()
         self._gathered_rows: list[int] = []
 
@@ -68,14 +69,27 @@ class BlockTableRows:
         """Rows without an owner."""
         return len(self._free_rows)
 
+    @property
+    def have_changed(self) -> bool:
+        """Whether any table has changed since the last gather()."""
+        return bool(self._changed)
+
+    def change(self, sequence: HasTables, first: int) -> None:
+        """The table of a sequence is another one from logical block `first` on."""
+        if sequence.changed_from == UNCHANGED:
+            self._changed.append(sequence)
+        if first < sequence.changed_from:
+            sequence.changed_from = first
+
     def gather(self, sequences: Series[HasTables], num_blocks: int) -> tuple[Int32Array, ...]:
         """The tables of `sequences`, one C-contiguous [R, num_blocks] array per KV group: those of the last call where
         nothing has changed. Nobody writes them."""
         if num_blocks > self._arrays[0].shape[1]:
             self._widen(num_blocks)
-        changed = [sequence for sequence in sequences if sequence.changed_from != UNCHANGED]
+        changed, self._changed = self._changed, []
         for sequence in changed:
-            self._write(sequence)
+            if sequence.changed_from != UNCHANGED:  # else it has given its blocks back since then
+                self._write(sequence)
         rows = [sequence.row for sequence in sequences]
         if changed or rows != self._gathered_rows or num_blocks != self._gathered[0].shape[1]:
             index = np.array(rows, np.intp)
@@ -83,8 +97,13 @@ class BlockTableRows:
             self._gathered_rows = rows
         return self._gathered
 
+    def written(self, sequence: HasTables) -> list[Int32Array] | None:
+        """A sequence's row of each array; None where it is still to be written."""
+        return None if sequence.changed_from != UNCHANGED else [array[sequence.row] for array in self._arrays]
+
     def free(self, sequence: HasTables) -> None:
-        """Takes a sequence's row back, if it has one."""
+        """Takes a sequence's row back, if it has one; its tables are gone."""
+        sequence.changed_from = UNCHANGED
         if sequence.row >= 0:
             self._free_rows.append(sequence.row)
             sequence.row = -1

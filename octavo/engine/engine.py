@@ -212,7 +212,9 @@ class Engine:
             return None
         if built.sample_rows is not None:
             logits = logits[built.sample_rows]
-        return self.sampler.sample(logits, [sequence.state for sequence in built.sampled])
+        sampled = self.sampler.sample(logits, built.states)
+        built.sampled_ids = sampled.token_ids
+        return sampled
 
     def _score(self, rows: PromptRows, logits: npt.NDArray[np.float32]) -> SampledTokens:
         tokens = rows.request.prompt_token_ids[rows.first_token : rows.first_token + rows.count]
@@ -245,38 +247,44 @@ class Engine:
             sequence = sequences[i]
             if sequence.finish_reason is None:
                 try:
-                    updates.append(self._append(sequence, token, sampled, i))
+                    update = self._append(sequence, token, sampled, i)
+                    if update is not None:
+                        updates.append(update)
                 except Exception as error:
                     self._fail(sequence.request, error, updates)
 
-    def _append(self, sequence: Sequence, token: int, sampled: SampledTokens, row: int) -> SequenceUpdate:
+    def _append(self, sequence: Sequence, token: int, sampled: SampledTokens, row: int) -> SequenceUpdate | None:
+        """The sequence's next token, and the update that tells of it, if one does."""
         if token < 0:
             raise ValueError("no token can be chosen: its logits are not numbers, or nothing is allowed")
-        request = sequence.request
+        sequence.state.append(token)
         token_ids = sequence.token_ids
         token_ids.append(token)
-        sequence.state.append(token)
         self._generated_tokens += 1
-        reason = stop_reason = None
+        reason = None
         length = len(token_ids)
         if token in sequence.stop_ids and length >= sequence.min_len:
             reason = "stop"
-            if token in request.params.stop_token_ids:
-                stop_reason = token
         elif length >= sequence.max_len:
             reason = "length"
+        elif sequence.num_told:
+            return None
+        request = sequence.request
         update = SequenceUpdate(
             request.request_id,
             sequence.index,
             token,
             None if request.params.logprobs is None else token_logprob(sampled.logprobs[row], sampled.tops[row]),
             reason,
-            stop_reason,
+            token if reason == "stop" and token in request.params.stop_token_ids else None,
             request.num_cached_tokens,
             request.prompt_logprobs if request.prompt_logprobs and sequence.num_output_tokens == 1 else None,
+            earlier=sequence.take_untold(length - 1),
         )
         if reason is not None:
             self._finish(sequence, reason)
+        elif request.only_ends:
+            sequence.num_told = length
         return update
 
     def _advance_beams(self, rows: BeamRows, updates: list[SequenceUpdate]) -> None:
@@ -304,21 +312,12 @@ class Engine:
     def _fail(self, request: Request, error: BaseException, updates: list[SequenceUpdate]) -> None:
         """Ends one request with an error."""
         message = f"{type(error).__name__}: {error}"
-        updates += [
-            SequenceUpdate(
-                request.request_id,
-                seq.index,
-                NO_TOKEN,
-                None,
-                "error",
-                None,
-                request.num_cached_tokens,
-                None,
-                message,
-            )
-            for seq in request.sequences
-            if not seq.finished
-        ]
+        for seq in request.sequences:
+            if not seq.finished:
+                cached, untold = request.num_cached_tokens, seq.take_untold(len(seq.token_ids))
+                end = SequenceUpdate(request.request_id, seq.index, NO_TOKEN, None, "error", None, cached)
+                end.error, end.earlier = message, untold
+                updates.append(end)
         self.scheduler.finish_all(request, "error", keep_tails=False)
         self._requests.pop(request.request_id, None)
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from octavo.engine.block_table import UNCHANGED, UNMAPPED
+from octavo.engine.block_table import UNMAPPED
 from octavo.engine.engine import Engine
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.request import Request, RequestStatus, Sequence
@@ -167,9 +167,9 @@ def check_tables(manager: KVCacheManager, sequence: Sequence) -> None:
 
 
 def _check_row(manager: KVCacheManager, sequence: Sequence) -> None:
-    if sequence.changed_from != UNCHANGED:
+    rows = manager.rows.written(sequence)
+    if rows is None:
         return
-    longest = max(len(table.blocks) for table in sequence.tables)
-    for array, table in zip(manager.rows.gather([sequence], longest + 1), sequence.tables, strict=True):
-        expected = table.blocks + [UNMAPPED] * (longest + 1 - len(table.blocks))
-        _require(bool(np.array_equal(array[0], expected)), "a row is not its table")
+    for row, table in zip(rows, sequence.tables, strict=True):
+        expected = table.blocks + [UNMAPPED] * (len(row) - len(table.blocks))
+        _require(bool(np.array_equal(row, expected)), "a row is not its table")

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Series
 from dataclasses import dataclass
 
 from octavo.engine.block_pool import BlockPool
-from octavo.engine.block_table import UNCHANGED, UNMAPPED, BlockTable, BlockTableRows
+from octavo.engine.block_table import UNMAPPED, BlockTable, BlockTableRows
 from octavo.engine.prefix_cache import PrefixCache, PrefixNode
 from octavo.engine.request import Request, Sequence
 
@@ -212,7 +212,7 @@ class KVCacheManager:
         sequence.num_computed_tokens = sequence.writable_end = hit.num_tokens
         sequence.num_sealed = hit.num_tokens // self.block_size
         sequence.next_seal = NEVER if self.prefix_cache is None else (sequence.num_sealed + 1) * self.block_size
-        sequence.changed_from = 0
+        self.rows.change(sequence, 0)
 
     def seal(self, sequence: Sequence) -> None:
         """Makes a sequence's full, computed blocks findable."""
@@ -279,8 +279,7 @@ class KVCacheManager:
             while len(blocks) < length:
                 blocks.append(pool.allocate())
         sequence.writable_end = length * self.block_size
-        if tail < sequence.changed_from:
-            sequence.changed_from = tail
+        self.rows.change(sequence, tail)
         return True
 
     def fork(self, parent: Sequence, child: Sequence, num_tokens: int) -> None:
@@ -310,7 +309,7 @@ class KVCacheManager:
         child.num_sealed = min(parent.num_sealed, num_tokens // size)
         child.digests = parent.digests[: num_tokens // size]
         child.next_seal = NEVER if self.prefix_cache is None else (child.num_sealed + 1) * size
-        child.changed_from = 0
+        self.rows.change(child, 0)
         self._share_node(parent, child)
 
     def release(self, sequence: Sequence) -> None:
@@ -328,7 +327,6 @@ class KVCacheManager:
         sequence.tables = ()
         sequence.node = None
         sequence.num_computed_tokens = sequence.writable_end = sequence.num_sealed = 0
-        sequence.changed_from = UNCHANGED
 
     def take_copies(self) -> list[tuple[int, int]]:
         """The copies planned since the last call, in order."""
@@ -360,7 +358,7 @@ class KVCacheManager:
             table = sequence.tables[group]
             first = min(self._first_visible(sequence.num_computed_tokens, window), len(table.blocks))
             if first > table.first_mapped:
-                sequence.changed_from = min(sequence.changed_from, table.first_mapped)
+                self.rows.change(sequence, table.first_mapped)
                 for index in range(table.first_mapped, first):
                     self.pool.release(table.blocks[index])
                     table.blocks[index] = UNMAPPED

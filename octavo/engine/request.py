@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.block_table import UNCHANGED, BlockTable
@@ -38,6 +39,7 @@ class Sequence:
         "node",
         "num_computed_tokens",
         "num_sealed",
+        "num_told",
         "request",
         "row",
         "state",
@@ -82,6 +84,8 @@ class Sequence:
         """num_computed_tokens at which the next block seals"""
         self.digests: list[bytes] = []
         """Chain digests of its full blocks, as far as somebody asked for them"""
+        self.num_told = 0
+        """Tokens, the prompt's included, that updates have told of; 0 where each is told of as it comes"""
         self.row = -1
         self.changed_from = UNCHANGED
 
@@ -92,6 +96,13 @@ class Sequence:
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
+
+    def take_untold(self, end: int) -> list[int]:
+        """Its tokens up to `end` of which no update has told; one does now."""
+        if not self.num_told:
+            return []
+        first, self.num_told = self.num_told, end
+        return self.token_ids[first:end]
 
 
 class Request:
@@ -110,6 +121,7 @@ class Request:
         "namespace",
         "num_cached_tokens",
         "num_preemptions",
+        "only_ends",
         "params",
         "pending",
         "prompt_logprobs",
@@ -129,6 +141,7 @@ class Request:
         cache_fields: CacheFields = (),
         stop_search: StopSearch | None = None,
         constraint: Constraint | None = None,
+        only_ends: bool = False,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = [int(token) for token in prompt_token_ids]
@@ -153,6 +166,8 @@ class Request:
         """Finds stop strings in beams; those of other sequences are found by the caller"""
         self.constraint = constraint
         """What limits the tokens of its sequences, each of which gets a fork"""
+        self.only_ends = only_ends
+        """Nobody looks at its tokens on the way: updates come with first tokens and at ends, and bring the others"""
         self.beam_search: BeamSearch | None = None
         """Where its sequences are beams"""
 
@@ -182,16 +197,22 @@ class Request:
         return bool(self.pending) and self.pending[0].num_output_tokens > 0
 
 
+@lru_cache(maxsize=256)
+def _id_set(ids: frozenset[int]) -> frozenset[int]:
+    """Equal sets as one: it stays in the processor's cache from sequence to sequence."""
+    return ids
+
+
 def new_sequences(
     request: Request, number: int, new_state: NewState, seed: int, eos_token_ids: tuple[int, ...], max_len: int
 ) -> list[Sequence]:
     """The sequences of a request at their beginning. A constraint knows when an output may end, and then it does."""
     params, constraint = request.params, request.constraint
-    stop_ids, min_len = frozenset(params.stop_token_ids), request.num_prompt_tokens
+    min_len = request.num_prompt_tokens
     if constraint is None:
         min_len += params.min_tokens
-    if constraint is not None or not params.ignore_eos:
-        stop_ids |= frozenset(eos_token_ids)
+    ends = eos_token_ids if constraint is not None or not params.ignore_eos else ()
+    stop_ids = _id_set(frozenset((*params.stop_token_ids, *ends)))
     sequences = []
     for index in range(number):
         state = new_state(params, request.prompt_token_ids, seed, index, eos_token_ids)

@@ -77,7 +77,7 @@ class SampledTokens(Protocol):
 class Sampler(Protocol):
     """Chooses tokens. It may overwrite the logits that it is given."""
 
-    def sample(self, logits: npt.NDArray[np.float32], states: list[Any], /) -> SampledTokens: ...
+    def sample(self, logits: npt.NDArray[np.float32], states: tuple[Any, ...], /) -> SampledTokens: ...
 
     def continuations(
         self, logits: npt.NDArray[np.float32], states: list[Any], top: int, /

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.prompt_scores import recall_scores
 from octavo.engine.request import Request, RequestStatus, Sequence
+from octavo.engine.room_calendar import RoomCalendar
+
+if TYPE_CHECKING:
+    from octavo.engine.step_builder import BuiltStep
 
 
 class StepPlan:
-    """What one step computes: counts[i] tokens of sequences[i], from its num_computed_tokens on."""
+    """What one step computes: counts[i] tokens of sequences[i], from its num_computed_tokens on.
 
-    __slots__ = ("counts", "only_last_tokens", "rows_left", "sequences", "tokens_left")
+    A plan of only last tokens is that of the next step, too, until requests come or go.
+    """
+
+    __slots__ = ("built", "calendar", "counts", "only_last_tokens", "rows_left", "sequences", "tokens_left")
 
     def __init__(self, tokens: int, rows: int) -> None:
         self.sequences: list[Sequence] = []
@@ -22,6 +30,10 @@ class StepPlan:
         self.tokens_left = tokens
         self.rows_left = rows
         """Rows whose logits may still be asked for"""
+        self.calendar: RoomCalendar | None = None
+        """Where it goes on for a second step"""
+        self.built: BuiltStep | None = None
+        """The step that was built from it last"""
 
     def chunk(self, sequence: Sequence) -> int:
         """How many of a sequence's missing tokens the budgets allow now."""
@@ -85,6 +97,7 @@ class Scheduler:
         self.prefix_queried_tokens = 0
         self.prefix_hit_tokens = 0
         self._num_arrived = 0
+        self._plan: StepPlan | None = None  # the last one, if it may go on
 
     # ---- one step ----
 
@@ -95,17 +108,39 @@ class Scheduler:
         is a budget of tokens shared out. Running requests come first, the oldest before the others, each as
         far as the budget goes; where blocks run out, the youngest running request is preempted, so the oldest
         always advances. What is left of the budget admits waiting requests, first come, first served, unless
-        blocks have run out.
+        blocks have run out. A plan that would come out as the last one is the last one, and looks at nobody.
         """
+        if self._plan is not None and self._goes_on(self._plan):
+            return self._plan
+        self._plan = None
         plan = StepPlan(self.max_num_batched_tokens, self.max_logits_rows)
-        preemptions = self.num_preemptions
+        preemptions, running = self.num_preemptions, len(self.running)
         position = 0
         while position < len(self.running) and plan.tokens_left:
             self._advance(self.running[position], plan, may_preempt=True)
             position += 1
         if self.num_preemptions == preemptions:
             self._admit(plan)
+            if plan.only_last_tokens and len(self.running) == running:
+                self._plan = plan
         return plan
+
+    def _goes_on(self, plan: StepPlan) -> bool:
+        """Whether a plan of only last tokens is the next one, too: no request has come, gone or lost its blocks.
+
+        Makes room for those that need it. If nobody does, no block has changed hands, and whoever waits would wait.
+        """
+        if plan.calendar is None:
+            plan.calendar = RoomCalendar(plan.sequences)
+        needy = plan.calendar.due()
+        if needy and self.waiting:
+            return False
+        for sequence in needy:
+            if not self.manager.reserve(sequence, sequence.num_computed_tokens + 1):
+                return False
+            plan.calendar.put(sequence)
+        plan.calendar.advance()
+        return True
 
     def _advance(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
         """Plans the next tokens of a running request's sequences."""
@@ -279,6 +314,7 @@ class Scheduler:
         request.arrival = self._num_arrived
         self._num_arrived += 1
         self.waiting.append(request)
+        self._plan = None
 
     def preempt(self, request: Request) -> None:
         """Takes all blocks of a running request and puts it in front of the queue.
@@ -290,6 +326,7 @@ class Scheduler:
         for sequence in reversed(request.active):
             self.manager.keep_tail(sequence)
             self.manager.release(sequence)
+        self._plan = None
         request.pending = sorted(request.active + request.pending, key=lambda sequence: sequence.index)
         request.active = []
         request.status = RequestStatus.WAITING
@@ -315,6 +352,7 @@ class Scheduler:
     def finish(self, sequence: Sequence, reason: str) -> None:
         """Ends one sequence and gives its blocks back; the request ends with its last one."""
         request = sequence.request
+        self._plan = None
         sequence.finish_reason = reason
         self.manager.keep_tail(sequence)
         self.manager.release(sequence)
@@ -329,6 +367,7 @@ class Scheduler:
 
     def finish_all(self, request: Request, reason: str, keep_tails: bool = True) -> None:
         """Ends a request in any state, with all its sequences. keep_tails: their computed KV is sound."""
+        self._plan = None
         for sequence in reversed(request.active + request.pending):
             sequence.finish_reason = reason
             if keep_tails:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +31,8 @@ class BeamScore(NamedTuple):
 @dataclass(slots=True)
 class SequenceUpdate:
     """One new token of one sequence, or the end of a sequence without one. Of a beam search the first update, without
-    a token, says that it has begun; the beams come whole, when all is known."""
+    a token, says that it has begun; the beams come whole, when all is known. A request with only_ends is told of its
+    first tokens and of its ends."""
 
     request_id: str
     index: int
@@ -53,6 +55,8 @@ class SequenceUpdate:
     """What went wrong, where finish_reason is "error\""""
     beam: BeamScore | None = None
     """With the last token of a beam"""
+    earlier: Sequence[int] = ()
+    """Tokens before this one that no update has told of: those of a request that is told of ends only"""
 
 
 def token_logprob(logprob: Any, top: Any | None) -> TokenLogprob:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from octavo.engine.scheduler import StepPlan
 from octavo.engine.step import Step
 
 NO_COPIES = np.empty((0, 2), np.int32)
+NO_IDS = np.empty(0, np.int32)
+AHEAD = 32
+"""Steps whose lengths are computed at once, where a plan goes on"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,14 @@ class BuiltStep:
     """Beams that choose their next tokens; those of a request come together"""
     beam_rows: list[int]
     """The logits row of each"""
+    states: tuple[Any, ...]
+    """The sampler's, of those that get a token"""
+    sampled_ids: Int32Array = field(default_factory=lambda: NO_IDS)
+    """The token that each got"""
+    lengths: Iterator[Int32Array] = field(default_factory=lambda: iter(()))
+    """seq_lens of the next steps, where the plan goes on"""
+    longest: int = 0
+    """The highest of seq_lens, where the plan may go on"""
 
 
 class StepBuilder:
@@ -52,9 +65,39 @@ class StepBuilder:
         self._size = manager.block_size
         self._counting = np.arange(manager.rows.max_rows + 1, dtype=np.int32)
         self._counting.flags.writeable = False
+        self._steps_ahead = np.arange(1, AHEAD + 1, dtype=np.int32)[:, np.newaxis]
 
     def build(self, plan: StepPlan) -> BuiltStep:
         """The step of a plan that has at least one entry. Takes the planned copies."""
+        if plan.built is not None:
+            plan.built.step = self._next_step(plan.built)
+        else:
+            plan.built = self._build_first(plan)
+        return plan.built
+
+    def _next_step(self, built: BuiltStep) -> Step:
+        """One more token for each sequence of a step of only last tokens. Nothing is asked of the sequences: what they
+        sampled is known, and all are one token longer."""
+        last = built.step
+        seq_lens = next(built.lengths, None)
+        if seq_lens is None:
+            built.lengths = iter(last.seq_lens + self._steps_ahead)
+            seq_lens = next(built.lengths)
+        built.longest += 1
+        num_blocks, tables = -(-built.longest // self._size), last.block_tables
+        if self._manager.rows.have_changed or num_blocks != tables[0].shape[1]:
+            tables = self._manager.rows.gather(built.sampled, num_blocks)
+        return Step(
+            token_ids=built.sampled_ids,
+            positions=last.seq_lens,
+            query_start_loc=last.query_start_loc,
+            seq_lens=seq_lens,
+            block_tables=tables,
+            logits_rows=last.logits_rows,
+            copies=self._copies(),
+        )
+
+    def _build_first(self, plan: StepPlan) -> BuiltStep:
         sequences = plan.sequences
         starts = [sequence.num_computed_tokens for sequence in sequences]
         if plan.only_last_tokens:
@@ -67,17 +110,17 @@ class StepBuilder:
         Between native steps that use up the caches, what counts is how much code and memory is touched: 64 additions
         in Python take a fifth of the time of the first one in numpy.
         """
-        count = len(sequences)
+        count, longest = len(sequences), max(starts) + 1
         step = Step(
             token_ids=np.array([sequence.token_ids[-1] for sequence in sequences], np.int32),
             positions=np.array(starts, np.int32),
             query_start_loc=self._counting[: count + 1],
             seq_lens=np.array([start + 1 for start in starts], np.int32),
-            block_tables=self._manager.rows.gather(sequences, max(starts) // self._size + 1),
+            block_tables=self._manager.rows.gather(sequences, -(-longest // self._size)),
             logits_rows=self._counting[:count],
             copies=self._copies(),
         )
-        return BuiltStep(step, sequences, None, [], [], [], [])
+        return BuiltStep(step, sequences, None, [], [], [], [], _states(sequences), longest=longest)
 
     def _build_mixed(self, plan: StepPlan, starts: list[int]) -> BuiltStep:
         """Any chunks."""
@@ -108,11 +151,16 @@ class StepBuilder:
             built.prompt_rows,
             built.beams,
             built.beam_rows,
+            _states(built.sampled),
         )
 
     def _copies(self) -> Int32Array:
         copies = self._manager.take_copies()
         return np.array(copies, np.int32) if copies else NO_COPIES
+
+
+def _states(sequences: list[Sequence]) -> tuple[Any, ...]:
+    return tuple([sequence.state for sequence in sequences])
 
 
 class _WantedRows:

@@ -26,7 +26,7 @@ class TopLogprobs:
     """1 + the number of tokens more likely than the chosen one; 0 where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SampledTokens:
     """One token for each of L rows."""
 

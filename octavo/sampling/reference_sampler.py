@@ -7,6 +7,7 @@ bit: the float part uses the same elementwise float32 operations, the rest is in
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ class ReferenceSampler:
     def sample(
         self,
         logits: FloatArray,
-        states: list[SamplingState],
+        states: Sequence[SamplingState],
         token_ids: npt.NDArray[np.int32],
         arrays: LogprobArrays | None,
     ) -> None:

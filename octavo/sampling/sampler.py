@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ class _Implementation(Protocol):
     def sample(
         self,
         logits: FloatArray,
-        states: list[SamplingState],
+        states: Sequence[SamplingState],
         token_ids: IdArray,
         arrays: LogprobArrays | None,
     ) -> None: ...
@@ -62,26 +63,36 @@ class Sampler:
             if native is None
             else _NativeSampler(native, vocab_size, threads, instruction_set)
         )
+        self._look_at(())
 
-    def sample(self, logits: FloatArray, states: list[SamplingState]) -> SampledTokens:
+    def sample(self, logits: FloatArray, states: Sequence[SamplingState]) -> SampledTokens:
         """logits [L, vocab_size] float32, states [L]. The caller appends each token to its state.
 
-        A row in which no token is possible gets the id NO_TOKEN; it does not disturb the others.
+        A row in which no token is possible gets the id NO_TOKEN; it does not disturb the others. The same tuple as in
+        the last call saves looking at each of its states again.
         """
         num_rows = len(states)
         self._check_shape(logits, num_rows)
+        if states is not self._states:
+            self._look_at(states)
         token_ids = np.empty(num_rows, np.int32)
-        top = max([state.num_logprobs for state in states], default=-1)
-        if top < 0:
+        if self._top < 0:
             self._implementation.sample(logits, states, token_ids, None)
-            return SampledTokens(token_ids, np.zeros(num_rows, np.float32), [None] * num_rows)
-        arrays = LogprobArrays.empty(num_rows, top)
+            return SampledTokens(token_ids, self._no_logprobs, self._no_tops)
+        arrays = LogprobArrays.empty(num_rows, self._top)
         self._implementation.sample(logits, states, token_ids, arrays)
         tops: list[TopLogprobs | None] = [
             None if state.num_logprobs < 0 else arrays.row(i, min(state.num_logprobs, self.vocab_size))
             for i, state in enumerate(states)
         ]
         return SampledTokens(token_ids, arrays.logprobs, tops)
+
+    def _look_at(self, states: Sequence[SamplingState]) -> None:
+        self._states = tuple(states)
+        self._top = max([state.num_logprobs for state in states], default=-1)
+        self._no_logprobs = np.zeros(len(states), np.float32)
+        self._no_logprobs.flags.writeable = False
+        self._no_tops: list[TopLogprobs | None] = [None] * len(states)
 
     def score(self, logits: FloatArray, token_ids: IdArray, top: int = 0) -> SampledTokens:
         """The raw logprob and rank of given ids [L], and the `top` most likely tokens of each row.
@@ -123,16 +134,20 @@ class _NativeSampler:
         team = native.ThreadTeam(1) if threads is None else threads
         self._sampler = native.BatchSampler(vocab_size, team, instruction_set)
         self._row_class = native.SamplingRow
+        self._states: Sequence[SamplingState] = ()
+        self._rows: list[Any] = []
 
     def sample(
         self,
         logits: FloatArray,
-        states: list[SamplingState],
+        states: Sequence[SamplingState],
         token_ids: IdArray,
         arrays: LogprobArrays | None,
     ) -> None:
-        row_class = self._row_class
-        rows = [state.native_row(row_class) for state in states]
+        if states is not self._states:
+            row_class = self._row_class
+            self._states, self._rows = tuple(states), [state.native_row(row_class) for state in states]
+        rows = self._rows
         if not logits.flags.carray:
             logits = np.require(logits, requirements=["C", "W"])
         if arrays is None:

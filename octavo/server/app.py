@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-from fastapi import FastAPI, Request
-from fastapi.routing import APIRouter
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from octavo import __version__
@@ -18,63 +15,26 @@ from octavo.server.auth import KeyGuard
 from octavo.server.chat import chat
 from octavo.server.completions import complete
 from octavo.server.context import ServerContext
+from octavo.server.endpoint import Endpoint, openapi_document
 from octavo.server.errors import ApiError, as_api_error
-from octavo.server.fields import ChatFields, CompletionFields, DetokenizeFields, Fields, TokenizeFields
+from octavo.server.fields import ChatFields, CompletionFields, DetokenizeFields, TokenizeFields
 from octavo.server.generation import IGNORED_HEADER
 from octavo.server.options import ServerOptions
 from octavo.server.request_log import RequestLog, log, note
 
-_ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "content": {"application/json": {"schema": _ERROR_SCHEMA}}}
-    for status, text in {
-        400: "The request is wrong: field, value and limit are named",
-        401: "No valid API key",
-        404: "No such model",
-        408: "The body did not arrive in time",
-        413: "The body is too large",
-        415: "The body is not application/json",
-        429: "The queue is full; see Retry-After",
-        500: "The request failed on the server",
-        503: "The server is shutting down",
-        504: "The deadline has passed",
-    }.items()
+_COMPLETION = {
+    "description": "The answer; server-sent events with stream=true",
+    "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
 }
 
 
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The answer; server-sent events with stream=true",
-        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
-    }
-}
-
-
-def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
+def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> Starlette:
     """The server over a model that runs. The caller closes the AsyncLLM after the server has ended."""
     options = options or ServerOptions()
     context = ServerContext(llm, options)
-    # The pages of documentation load scripts from elsewhere, so there are none; /openapi.json stays.
-    app = FastAPI(title="Octavo", version=__version__, docs_url=None, redoc_url=None)
+    endpoints = [*_endpoints(context), *observe_routes.endpoints_for(context)]
+    app = Starlette(routes=[*endpoints, _document_of(endpoints)])
     app.state.context = context
-    routers = (_router(context), observe_routes.router_for(context))
-    for router in routers:
-        app.include_router(router)
     app.add_exception_handler(ApiError, _handle)
     app.add_exception_handler(ValueError, _handle)
     app.add_exception_handler(HTTPException, _handle_http)
@@ -90,58 +50,53 @@ def create_app(llm: AsyncLLM, options: ServerOptions | None = None) -> FastAPI:
             allow_headers=["authorization", "content-type", "x-request-id", "x-request-timeout"],
             expose_headers=["x-request-id", IGNORED_HEADER, "retry-after"],
         )
-    app.add_middleware(RequestLog, counts=context.counts, paths=_paths(routers))
+    paths = frozenset(endpoint.path for endpoint in endpoints if "{" not in endpoint.path)
+    app.add_middleware(RequestLog, counts=context.counts, paths=paths)
     return app
 
 
-def _paths(routers: Iterable[APIRouter]) -> frozenset[str]:
-    """Of all routes without parameters."""
-    return frozenset(
-        path for router in routers for route in router.routes if "{" not in (path := getattr(route, "path", "{"))
-    )
-
-
-def _router(context: ServerContext) -> APIRouter:
-    router = APIRouter(responses=_ERRORS)
-
-    @router.post("/v1/chat/completions", responses=_ANSWERS, openapi_extra=_body(ChatFields))
+def _endpoints(context: ServerContext) -> list[Endpoint]:
     async def chat_completions(request: Request) -> Response:
         return await chat(request, context)
 
-    @router.post("/v1/completions", responses=_ANSWERS, openapi_extra=_body(CompletionFields))
     async def completions(request: Request) -> Response:
         return await complete(request, context)
 
-    @router.post("/tokenize", openapi_extra=_body(TokenizeFields))
     async def tokenize(request: Request) -> Response:
         return await tokenization.tokenize(request, context)
 
-    @router.post("/detokenize", openapi_extra=_body(DetokenizeFields))
     async def detokenize(request: Request) -> Response:
         return await tokenization.detokenize(request, context)
 
-    @router.get("/v1/models")
-    async def list_models() -> Response:
+    async def list_models(request: Request) -> Response:
         return models.list_models(context)
 
-    @router.get("/v1/models/{name:path}")
-    async def get_model(name: str) -> Response:
-        return models.get_model(context, name)
+    async def get_model(request: Request) -> Response:
+        return models.get_model(context, request.path_params["name"])
 
-    @router.get("/health/live")
-    async def live() -> Response:
+    async def live(request: Request) -> Response:
         return health.live()
 
-    @router.get("/health/ready")
-    async def ready() -> Response:
+    async def ready(request: Request) -> Response:
         return health.ready(context)
 
-    return router
+    return [
+        Endpoint("POST", "/v1/chat/completions", chat_completions, "Answer a conversation", _COMPLETION, ChatFields),
+        Endpoint("POST", "/v1/completions", completions, "Continue a text", _COMPLETION, CompletionFields),
+        Endpoint("POST", "/tokenize", tokenize, "A text's tokens", fields=TokenizeFields),
+        Endpoint("POST", "/detokenize", detokenize, "The text of tokens", fields=DetokenizeFields),
+        Endpoint("GET", "/v1/models", list_models, "The models"),
+        Endpoint("GET", "/v1/models/{name:path}", get_model, "One model"),
+        Endpoint("GET", "/health/live", live, "Whether the process answers"),
+        Endpoint("GET", "/health/ready", ready, "Whether requests are taken"),
+    ]
 
 
-def _body(fields: type[Fields]) -> dict[str, Any]:
-    schema = fields.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+def _document_of(endpoints: list[Endpoint]) -> Endpoint:
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(openapi_document(endpoints, __version__))
+
+    return Endpoint("GET", "/openapi.json", openapi)
 
 
 async def _handle(request: Request, error: Exception) -> Response:

@@ -10,14 +10,16 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, HTTPException
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from octavo import __version__
 from octavo.observe.exposition import CONTENT_TYPE
 from octavo.observe.timeline import Sample
 from octavo.observe.watch import MAP_INTERVAL, EngineWatch
 from octavo.request_driver import EngineError
+from octavo.server.endpoint import ANY_TEXT, Endpoint
 
 if TYPE_CHECKING:
     from octavo.observe.block_map import BlockMap
@@ -56,33 +58,26 @@ _PAGE_HEADERS = {
 }
 
 
-def router_for(context: ServerContext) -> APIRouter:
+def endpoints_for(context: ServerContext) -> list[Endpoint]:
     """Routes that watch the context's AsyncLLM, which is told of it."""
-    watch = EngineWatch(context.llm, __version__)
-    router = APIRouter()
-    _add_data_routes(router, watch, context)
-    _add_page_routes(router)
-    return router
+    return [*_data_endpoints(EngineWatch(context.llm, __version__), context), *_page_endpoints()]
 
 
-def _add_data_routes(router: APIRouter, watch: EngineWatch, context: ServerContext) -> None:
+def _data_endpoints(watch: EngineWatch, context: ServerContext) -> list[Endpoint]:
     listeners: set[Listener] = set()
 
-    @router.get("/metrics", summary="Metrics in Prometheus' text format", response_class=Response)
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         text = watch.metrics_text() + "\n".join(context.counts.lines()) + "\n"
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-    @router.get("/v1/kv/blocks", summary="Every block that is not free, and who owns it")
-    async def blocks() -> JSONResponse:
+    async def blocks(request: Request) -> Response:
         try:
             taken = await watch.block_map()
         except EngineError as error:
             raise HTTPException(503, str(error)) from error
         return JSONResponse(whole_json(taken, watch.timeline.samples()), headers={"Cache-Control": "no-store"})
 
-    @router.get("/v1/kv/events", summary="The same as server-sent events", response_class=StreamingResponse)
-    async def events() -> StreamingResponse:
+    async def events(request: Request) -> Response:
         if len(listeners) >= MOST_LISTENERS:
             raise HTTPException(429, f"{MOST_LISTENERS} streams of events are open already", {"Retry-After": "5"})
         listener = Listener(watch, lambda: context.admission.draining)
@@ -101,23 +96,30 @@ def _add_data_routes(router: APIRouter, watch: EngineWatch, context: ServerConte
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
 
+    return [
+        Endpoint("GET", "/metrics", metrics, "Metrics in Prometheus' text format", ANY_TEXT),
+        Endpoint("GET", "/v1/kv/blocks", blocks, "Every block that is not free, and who owns it"),
+        Endpoint("GET", "/v1/kv/events", events, "The same as server-sent events", ANY_TEXT),
+    ]
 
-def _add_page_routes(router: APIRouter) -> None:
+
+def _page_endpoints() -> list[Endpoint]:
     folder = files("octavo.server") / "page"
 
     def respond(name: str) -> Response:
         headers = {**_PAGE_HEADERS, "Content-Type": PAGE_FILES[name]}
         return Response((folder / name).read_bytes(), headers=headers)
 
-    @router.get("/", include_in_schema=False)
-    async def index() -> Response:
+    async def index(request: Request) -> Response:
         return respond("index.html")
 
-    @router.get("/page/{name}", include_in_schema=False)
-    async def page_file(name: str) -> Response:
+    async def page_file(request: Request) -> Response:
+        name = request.path_params["name"]
         if name not in PAGE_FILES:
             raise HTTPException(404, f"there is no /page/{name}")
         return respond(name)
+
+    return [Endpoint("GET", "/", index), Endpoint("GET", "/page/{name}", page_file)]
 
 
 class Listener:

@@ -48,12 +48,12 @@ class ByteLevelEncoder:
     and the merges takes longer than everything else in loading, and words are remembered anyway.
     """
 
-    def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[str], pre: PreTokenizer) -> None:
-        """`merges`: "left right", best first. ValueError where a merge is not of this form."""
+    def __init__(self, vocabulary: Mapping[str, int], ranks: Mapping[str, int], pre: PreTokenizer) -> None:
+        """`ranks` of merges, "left right", the best the lowest. ValueError where a merge is not of this form."""
         self._vocabulary = vocabulary
-        self._ranks = dict(zip(merges, range(len(merges)), strict=True))
+        self._ranks = ranks
         self._ignore_merges = pre.ignore_merges
-        wrong = next((merge for merge in merges if " " not in merge), None)
+        wrong = next((merge for merge in ranks if " " not in merge), None)
         if wrong is not None:
             raise ValueError(f"tokenizer.ggml.merges has {wrong!r}; a merge is two tokens and a space")
         self._pre_tokenizer = make_pre_tokenizer(pre)

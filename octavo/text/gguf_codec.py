@@ -34,7 +34,6 @@ class GGUFCodec:
     """Ids exactly as llama.cpp gives them, except that text never merges into a control or byte token."""
 
     def __init__(self, vocabulary: GGUFVocabulary) -> None:
-        self._vocabulary = vocabulary
         tokens = vocabulary.tokens
         control = vocabulary.ids_of_type(CONTROL, UNKNOWN)
         user_defined = {tokens[token_id]: token_id for token_id in vocabulary.ids_of_type(USER_DEFINED)}
@@ -43,6 +42,7 @@ class GGUFCodec:
         self._plain_finder = SpellingFinder(user_defined)
         self._finder = SpellingFinder({**user_defined, **self._control})
         self._encoder, self._token_bytes = _build_encoder(vocabulary, self._control_ids)
+        self._vocabulary = replace(vocabulary, merges=())  # the encoder has them
 
     @property
     def vocab_size(self) -> int:
@@ -111,15 +111,16 @@ def _byte_value(token: str) -> int:
 def _build_encoder(
     vocabulary: GGUFVocabulary, control: frozenset[int]
 ) -> tuple[_Encoder, _ByteLevelBytes | _SentencePieceBytes]:
-    tokens = vocabulary.tokens
+    tokens, merges = vocabulary.tokens, vocabulary.merges
+    numbers = list(range(max(len(tokens), len(merges))))  # each once: 32 bytes of memory
     # Where two tokens have the same text the later one counts, as in llama.cpp.
-    pieces = dict(zip(tokens, range(len(tokens)), strict=True))
+    pieces = dict(zip(tokens, numbers, strict=False))
     for token_id in control:
         if pieces.get(tokens[token_id]) == token_id:
             del pieces[tokens[token_id]]
     if vocabulary.model == "gpt2":
         pre = find_pre_tokenizer(vocabulary.pre)
-        return ByteLevelEncoder(pieces, vocabulary.merges, pre), _ByteLevelBytes()
+        return ByteLevelEncoder(pieces, dict(zip(merges, numbers, strict=False)), pre), _ByteLevelBytes()
     if vocabulary.model == "llama":
         byte_tokens = vocabulary.ids_of_type(BYTE)
         byte_ids = {_byte_value(tokens[token_id]): token_id for token_id in byte_tokens}

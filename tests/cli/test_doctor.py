@@ -39,6 +39,15 @@ def test_report_has_every_section(octavo: Any, monkeypatch: pytest.MonkeyPatch) 
     assert "reference: usable (slow" in result.output
 
 
+def test_an_emulated_instruction_set_is_said_to_be_one(octavo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    native = fake_native("avx512_bf16")
+    native.isa_supported = lambda name: True
+    use(monkeypatch, native)
+    output = octavo("doctor").output
+    assert "instruction sets found: avx2, avx512_vnni, avx512_bf16; chosen: avx512_bf16" in output
+    assert "emulated in this build, for tests of its kernels: amx" in output
+
+
 def test_missing_library_is_said_and_is_exit_code_1(octavo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, ImportError("No module named 'octavo._native'"))
     result = octavo("doctor")

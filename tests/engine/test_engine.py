@@ -239,3 +239,34 @@ def test_a_request_id_is_used_once_at_a_time():
 def test_unseeded_requests_differ():
     answers = [run(make_engine(), [request("a", prompt(0, 5), seed=None)])["a"].tokens[0] for _ in range(3)]
     assert len(set(map(tuple, answers))) == 3
+
+
+def told_at_ends(name, tokens, **params):
+    made = request(name, tokens, logprobs=None, **params)
+    made.only_ends = True
+    return made
+
+
+def test_of_a_request_with_only_ends_the_first_tokens_and_the_ends_are_told():
+    engine = make_engine()
+    engine.add_request(told_at_ends("a", prompt(0, 9), n=2, max_tokens=6))
+    updates = [engine.step() for _ in range(4)]
+    engine.scheduler.preempt_all()
+    while engine.has_unfinished:
+        updates.append(engine.step())
+    assert [len(each) for each in updates if each] == [2, 2]
+    alone = run(make_engine(), [request("a", prompt(0, 9), n=2, max_tokens=6)])["a"]
+    for index in (0, 1):
+        first, last = (each[index] for each in updates if each)
+        assert [first.token_id, *last.earlier, last.token_id] == alone.tokens[index]
+        assert (first.finish_reason, last.finish_reason) == (None, "length")
+
+
+def test_of_a_request_with_only_ends_a_failure_tells_what_came_before_it():
+    engine = make_engine()
+    engine.add_request(told_at_ends("a", prompt(0, 9), max_tokens=9))
+    engine._requests["a"].sequences[0].state.fail_at = 5
+    first, last = [update for _ in range(9) for update in engine.step()]
+    alone = run(make_engine(), [request("a", prompt(0, 9), max_tokens=4)])["a"]
+    assert [first.token_id, *last.earlier] == alone.tokens[0]
+    assert (last.token_id, last.finish_reason) == (-1, "error")

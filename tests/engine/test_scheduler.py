@@ -288,3 +288,48 @@ def test_token_ids_outside_the_vocabulary_are_refused():
             engine.add_request(request("a", [5, bad, 6]))
     with pytest.raises(ValueError, match="at least one token"):
         engine.add_request(request("a", []))
+
+
+def test_a_plan_of_last_tokens_goes_on_until_requests_come_or_go():
+    engine = make_engine(block_size=8)
+    schedule, plans = engine.scheduler.schedule, []
+    engine.scheduler.schedule = lambda: plans.append(schedule()) or plans[-1]
+
+    def steps(number):
+        for _ in range(number):
+            engine.step()
+            check_invariants(engine)
+        return len({id(plan) for plan in plans[-number:]})
+
+    for number in range(3):
+        engine.add_request(request(str(number), prompt(number, 5 + number), max_tokens=60))
+    engine.step()
+    assert steps(20) == 1, "also where blocks are taken"
+    engine.add_request(request("new", prompt(9, 6), max_tokens=60))
+    assert steps(2) == 2
+    assert steps(10) == 1
+    engine.abort("1")
+    assert steps(10) == 1 and len(plans[-1].sequences) == 3
+    assert engine.finish("0", 0, "stop")
+    assert steps(2) == 1 and len(plans[-1].sequences) == 2
+    engine.scheduler.preempt_all()
+    assert steps(2) == 2
+    assert steps(5) == 1
+
+
+@pytest.mark.parametrize("windows", [(None,), (6,), (None, 6)])
+def test_a_plan_that_goes_on_computes_what_a_new_one_would(windows):
+    """Under a pool that runs out, with those that wait, and with siblings that copy their tail."""
+
+    def answers(each_step):
+        engine = make_engine(windows, num_blocks=20 * len(windows), max_num_seqs=6)
+        requests = [request(str(i), prompt(i, 3 + 2 * i), max_tokens=12 + i, n=1 + i % 2) for i in range(7)]
+        return run(engine, requests, each_step=lambda: each_step(engine)), engine.stats()
+
+    def forget(engine):
+        engine.scheduler._plan = None
+
+    kept, stats = answers(lambda engine: None)
+    anew, others = answers(forget)
+    assert kept == anew and stats == others
+    assert stats.preemptions or windows == (6,)

@@ -282,3 +282,20 @@ def test_an_allowed_mask_of_the_wrong_length_is_refused_by_both(make_sampler):
     made.allowed_mask = np.zeros(2, np.uint32)
     with pytest.raises(ValueError, match="allowed_mask"):
         one(make_sampler(70), [0.0] * 70, made)
+
+
+def test_states_may_change_in_a_list_and_stay_in_a_tuple(make_sampler):
+    sampler = make_sampler(3)
+    logits = np.array([[0, 9, 0]], np.float32)
+    states = [state(temperature=0)]
+    assert sampler.sample(logits.copy(), states).tops == [None]
+    states[0] = state(temperature=0, logprobs=1, logit_bias={2: 50.0})
+    changed = sampler.sample(logits.copy(), states)
+    assert changed.token_ids.tolist() == [2] and changed.tops[0].ids.tolist() == [1]
+    kept = (state(seed=5),)
+    drawn = []
+    for _ in range(20):
+        drawn.append(int(sampler.sample(np.zeros((1, 3), np.float32), kept).token_ids[0]))
+        kept[0].append(drawn[-1])
+    fresh = [one(sampler, [0, 0, 0], state(output=drawn[:i], seed=5)) for i in range(20)]
+    assert drawn == fresh and len(set(drawn)) == 3
