@@ -25,8 +25,10 @@ AttentionCall make_call(const AttentionPlan& plan, const KvCache& cache, int pla
 }  // namespace
 
 void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
-                      float* out, int64_t ldo, float scale, int thread) {
-  const AttentionCall call = make_call(plan, cache, place, q, ldq, out, ldo, scale, thread);
+                      float* out, int64_t ldo, float scale, int thread, Range fragments) {
+  AttentionCall call = make_call(plan, cache, place, q, ldq, out, ldo, scale, thread);
+  call.first_fragment = static_cast<int32_t>(fragments.begin);
+  call.end_fragment = static_cast<int32_t>(fragments.end);
   const KvType type = cache.layout().type;
   if (isa == Isa::kAmx && type == KvType::kBf16) {
     attention_phase1_amx(call);

@@ -54,7 +54,7 @@ struct AttentionCall {
 
   const AttentionTask* tasks;
   const AttentionFragment* fragments;
-  int32_t first_fragment, end_fragment;  // this thread's
+  int32_t first_fragment, end_fragment;  // of this call
   const int32_t* split_tasks;
   int32_t num_split_tasks;
   int thread, num_threads;

@@ -91,39 +91,36 @@ void store_v(const typename Store::Element* row, int padded, int unit, int token
 }
 
 template <class Store>
-void write_token(const KvLayout& layout, char* place, int kv_heads, int head_dim, const float* k, const float* v,
+void write_token(const KvLayout& layout, char* place, HeadRange heads, int head_dim, const float* k, const float* v,
                  int offset) {
   using Element = typename Store::Element;
   const int padded = padded_head_dim(head_dim), unit = layout.unit;
   const int64_t unit_elements = int64_t{unit} * padded;
   const int64_t head_elements = int64_t{layout.block_size} * padded;
-  Element* k_unit = reinterpret_cast<Element*>(place) + offset / unit * unit_elements;
-  Element* v_unit = reinterpret_cast<Element*>(place + layout.half_bytes) + offset / unit * unit_elements;
+  const int64_t first_unit = heads.first * head_elements + offset / unit * unit_elements;
+  Element* k_unit = reinterpret_cast<Element*>(place) + first_unit;
+  Element* v_unit = reinterpret_cast<Element*>(place + layout.half_bytes) + first_unit;
   Element row[512];
-  for (int head = 0; head < kv_heads; ++head) {
-    const bool poisoned = encode_row<Store>(v, head_dim, padded, row);
+  for (int head = heads.first; head < heads.end; ++head, k_unit += head_elements, v_unit += head_elements) {
+    const bool poisoned = encode_row<Store>(v + head * head_dim, head_dim, padded, row);
     if (poisoned) std::memset(row, 0, sizeof row);
     store_v<Store>(row, padded, unit, offset % unit, v_unit);
-    encode_row<Store>(k, head_dim, padded, row);
+    encode_row<Store>(k + head * head_dim, head_dim, padded, row);
     if (poisoned) row[0] = Store::kNan;  // q * NaN = NaN whatever q is: one is enough
     store_k<Store>(row, padded, unit, offset % unit, k_unit);
-    k += head_dim;
-    v += head_dim;
-    k_unit += head_elements;
-    v_unit += head_elements;
   }
 }
 
-void write_scaled_token(const KvLayout& layout, char* place, int kv_heads, int head_dim, const float* k, const float* v,
+void write_scaled_token(const KvLayout& layout, char* place, HeadRange heads, int head_dim, const float* k, const float* v,
                         int offset) {
   const int padded = padded_head_dim(head_dim), unit = layout.unit, token = offset % unit;
   const int64_t unit_bytes = unit * layout.row_bytes(padded), codes_bytes = int64_t{unit} * padded;
   const int64_t head_bytes = layout.block_size / unit * unit_bytes;
-  char* k_unit = place + offset / unit * unit_bytes;
+  char* k_unit = place + heads.first * head_bytes + offset / unit * unit_bytes;
   char* v_unit = k_unit + layout.half_bytes;
   int8_t row[512];
   float rotated[512];
-  for (int head = 0; head < kv_heads; ++head, k_unit += head_bytes, v_unit += head_bytes) {
+  for (int head = heads.first; head < heads.end; ++head, k_unit += head_bytes, v_unit += head_bytes) {
     float v_scale = encode_scaled<int8_t, 127>(v + head * head_dim, head_dim, padded, row);
     store_v<Int8Store>(row, padded, unit, token, reinterpret_cast<int8_t*>(v_unit));
     std::memcpy(rotated, k + head * head_dim, head_dim * sizeof(float));
@@ -224,16 +221,16 @@ bool KvCache::holds(int kv_heads, int head_dim) const {
              shape_.kv_heads * layout_.row_bytes(padded_head_dim(shape_.head_dim));
 }
 
-void write_kv(const KvCache& cache, int place, int kv_heads, int head_dim, const float* k, const float* v, int64_t block,
+void write_kv(const KvCache& cache, int place, HeadRange heads, int head_dim, const float* k, const float* v, int64_t block,
               int offset) {
   const KvLayout& layout = cache.layout();
   char* start = cache.block(block) + place * layout.place_bytes;
   if (layout.type == KvType::kInt8) {
-    write_scaled_token(layout, start, kv_heads, head_dim, k, v, offset);
+    write_scaled_token(layout, start, heads, head_dim, k, v, offset);
   } else if (layout.type == KvType::kBf16) {
-    write_token<Bf16Store>(layout, start, kv_heads, head_dim, k, v, offset);
+    write_token<Bf16Store>(layout, start, heads, head_dim, k, v, offset);
   } else {
-    write_token<F32Store>(layout, start, kv_heads, head_dim, k, v, offset);
+    write_token<F32Store>(layout, start, heads, head_dim, k, v, offset);
   }
 }
 

@@ -108,9 +108,14 @@ class KvCache {
   size_t mapping_bytes_ = 0;
 };
 
-// Writes one token of one layer, all KV heads. k and v: [kv_heads * head_dim] float32, rounded to nearest even for
-// bf16 and int8. Different tokens may be written by different threads at the same time.
-void write_kv(const KvCache& cache, int place, int kv_heads, int head_dim, const float* k, const float* v, int64_t block,
+// KV heads [first, end) of a layer.
+struct HeadRange {
+  int first, end;
+};
+
+// Writes KV heads of one token of one layer. k and v: [kv_heads * head_dim] float32 from head 0 on, rounded to nearest even
+// for bf16 and int8. Different tokens and heads may be written by different threads at the same time.
+void write_kv(const KvCache& cache, int place, HeadRange heads, int head_dim, const float* k, const float* v, int64_t block,
               int offset);
 
 }  // namespace octavo

@@ -47,6 +47,7 @@ void AttentionPlan::build(const AttentionStep& step, const AttentionShape& shape
   // Smaller tasks where there are too few to balance; the rows of a tile stay together.
   while (rows > kTileRows && static_cast<int>(tasks_.size()) < kTasksPerThread * num_threads) make_tasks(rows /= 2);
   deal_out();
+  find_writers();
   reserve_scratch(layout);
 }
 
@@ -124,6 +125,29 @@ void AttentionPlan::deal_task(int index, double& done, double per_thread) {
   if (fragments_.size() > first_fragment + 1) split_tasks_.push_back(index);
 }
 
+// New tokens are the last ones of a sequence, so the thread that does the last piece of a head reads them.
+void AttentionPlan::find_writers() {
+  writers_.assign(static_cast<size_t>(step_.num_seqs) * shape_.kv_heads, 0);
+  const auto writer = [this](const AttentionFragment& fragment) -> int32_t& {
+    const AttentionTask& task = tasks_[fragment.task];
+    return writers_[static_cast<size_t>(task.seq) * shape_.kv_heads + task.kv_head];
+  };
+  for (size_t f = 0; f < fragments_.size(); ++f) writer(fragments_[f]) = fragment_owner_[f];
+  shares_new_tokens_ = false;
+  for (size_t f = 0; f < fragments_.size() && !shares_new_tokens_; ++f) {
+    const int seq = tasks_[fragments_[f].task].seq;
+    const int first_new = step_.seq_lens[seq] - (step_.query_start_loc[seq + 1] - step_.query_start_loc[seq]);
+    const bool reads_new = fragments_[f].end_partition > first_new / kPartition;
+    shares_new_tokens_ = reads_new && fragment_owner_[f] != writer(fragments_[f]);
+  }
+}
+
+HeadRange AttentionPlan::heads_to_write(int thread, int seq) const {
+  const auto begin = writers_.begin() + static_cast<ptrdiff_t>(seq) * shape_.kv_heads, end = begin + shape_.kv_heads;
+  const auto mine = std::equal_range(begin, end, thread);  // owners ascend
+  return {static_cast<int>(mine.first - begin), static_cast<int>(mine.second - begin)};
+}
+
 void AttentionPlan::reserve_scratch(const KvLayout& layout) {
   const int64_t dim = padded_head_dim(shape_.head_dim);
   const int64_t gathered = layout.unit == kKvTile ? 0 : kPartition * dim;
@@ -174,8 +198,6 @@ AttentionCall AttentionPlan::call(int thread) const {
   call.padded_dim = padded_head_dim(shape_.head_dim);
   call.tasks = tasks_.data();
   call.fragments = fragments_.data();
-  call.first_fragment = fragment_begin_[thread];
-  call.end_fragment = fragment_begin_[thread + 1];
   call.split_tasks = split_tasks_.data();
   call.num_split_tasks = static_cast<int32_t>(split_tasks_.size());
   call.thread = thread;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/call.h"
+#include "common/thread_team.h"
 
 namespace octavo {
 
@@ -34,9 +35,17 @@ class AttentionPlan {
   // Throws std::invalid_argument where heads is not a multiple of kv_heads or a size is not positive.
   void build(const AttentionStep& step, const AttentionShape& shape, const KvLayout& layout, int num_threads);
 
+  // Of the KV heads of a sequence's new tokens, those that `thread` should write to the cache: it reads them. Each head is
+  // one thread's.
+  HeadRange heads_to_write(int thread, int seq) const;
+  // Whether a thread reads keys or values of the step's own tokens that, by heads_to_write, another one writes.
+  bool shares_new_tokens() const { return shares_new_tokens_; }
+
   bool needs_merge() const { return !split_tasks_.empty(); }
   const AttentionShape& shape() const { return shape_; }
   int num_threads() const { return num_threads_; }
+  // Those that were dealt out to a thread; all threads' have about the same cost.
+  Range fragments(int thread) const { return {fragment_begin_[thread], fragment_begin_[thread + 1]}; }
   int64_t num_fragments() const { return static_cast<int64_t>(fragments_.size()); }
 
   // The parts of a call that the plan knows; `thread` in [0, num_threads).
@@ -46,6 +55,7 @@ class AttentionPlan {
   void make_tasks(int rows_per_task);
   void deal_out();
   void deal_task(int task, double& done, double per_thread);
+  void find_writers();
   void reserve_scratch(const KvLayout& layout);
   double partition_cost(const AttentionTask& task, int partition) const;
   double task_cost(const AttentionTask& task) const;
@@ -58,6 +68,8 @@ class AttentionPlan {
   std::vector<int32_t> fragment_owner_;   // thread of each fragment, ascending
   std::vector<int32_t> fragment_begin_;   // [num_threads + 1]
   std::vector<int32_t> split_tasks_;
+  std::vector<int32_t> writers_;          // [num_seqs, kv_heads]: the thread that writes the head's new tokens
+  bool shares_new_tokens_ = false;
   mutable std::vector<float> scratch_, partials_;
   AttentionScratch scratch_layout_{};
   int64_t scratch_stride_ = 0;  // floats per thread

@@ -46,7 +46,7 @@ void write(const KvCache& cache, int place, Floats3 k, Floats3 v, Ints1 slots) {
   for (size_t t = 0; t < slots.shape(0); ++t)
     require(slots(t) >= 0 && slots(t) < cache.num_blocks() * block_size, "slot is outside of the cache");
   for (size_t t = 0; t < slots.shape(0); ++t)
-    write_kv(cache, place, kv_heads, head_dim, k.data() + t * row, v.data() + t * row, slots(t) / block_size,
+    write_kv(cache, place, {0, kv_heads}, head_dim, k.data() + t * row, v.data() + t * row, slots(t) / block_size,
              slots(t) % block_size);
 }
 
@@ -70,7 +70,7 @@ void check_step(const KvCache& cache, const AttentionStep& step, int window, int
 void run(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, float* out, ThreadTeam& team) {
   const int64_t width = int64_t{plan.shape().heads} * plan.shape().head_dim;
   team.run([&](int thread) {
-    attention_phase1(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread);
+    attention_phase1(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread, plan.fragments(thread));
     if (!plan.needs_merge()) return;
     team.barrier();
     attention_phase2(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread);

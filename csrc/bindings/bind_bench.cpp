@@ -94,7 +94,7 @@ RowCall row_call(const std::string& name, Isa isa, int64_t rows, int64_t width, 
   if (name == "rms_norm") return [=](int64_t, float* x, float* out) { kernels.rms_norm(x, one, 1e-5f, heads, width, out); };
   if (name == "rope") {
     const int64_t dim = width / heads;
-    return [=](int64_t, float* x, float*) { kernels.rope(x, heads, dim, dim / 2, one, one); };
+    return [=](int64_t, float* x, float*) { kernels.rope(x, heads, dim, dim / 2, one, one, x); };
   }
   if (name == "silu_mul") return [=](int64_t, float* x, float* out) { kernels.silu_mul(x, one, width, out); };
   if (name == "gelu_tanh_mul") return [=](int64_t, float* x, float* out) { kernels.gelu_tanh_mul(x, one, width, out); };

@@ -132,6 +132,7 @@ void bind_runner(nb::module_& m) {
       .def("release_blocks", &Runner::release_blocks)
       .def("execute", &execute)
       .def_prop_ro("arena_bytes", &Runner::arena_bytes)
+      .def("few_row_meetings", &Runner::few_row_meetings)
       .def("take_profile", &Runner::take_profile)
       .def("profile_in_detail", &Runner::profile_in_detail);
 }

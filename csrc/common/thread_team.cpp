@@ -18,6 +18,9 @@ constexpr auto kSpin = std::chrono::microseconds(500);
 // A barrier that waits longer than this shares its core with another thread: let that one run.
 constexpr int kSpinsBeforeYield = 2000;
 
+// Which thread of its team this one is. A caller is the first of every team.
+thread_local int own_number = 0;
+
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
@@ -40,8 +43,9 @@ void spin_until(Condition&& condition) {
 }  // namespace
 
 ThreadTeam::ThreadTeam(int num_threads) : num_threads_(num_threads) {
-  if (num_threads < 1 || num_threads > 256)
-    throw std::invalid_argument("threads is " + std::to_string(num_threads) + ", must be between 1 and 256");
+  if (num_threads < 1 || num_threads > kMostThreads)
+    throw std::invalid_argument("threads is " + std::to_string(num_threads) + ", must be between 1 and " +
+                                std::to_string(kMostThreads));
   for (int thread = 1; thread < num_threads; ++thread) threads_.emplace_back([this, thread] { worker(thread); });
 }
 
@@ -67,6 +71,7 @@ void ThreadTeam::run_region(Region region, void* context) {
 }
 
 void ThreadTeam::worker(int thread) {
+  own_number = thread;
   for (uint32_t seen = 0;;) {
     wait_for_region(seen);
     seen = epoch_.load(std::memory_order_acquire);
@@ -87,15 +92,18 @@ void ThreadTeam::wait_for_region(uint32_t seen) {
   }
 }
 
+// Each thread counts its arrivals in a line of its own and looks at those of the others: one line on its way from core to
+// core between the last arrival and the end of the waiting, where a common count takes three. No thread is ever more than
+// one arrival ahead.
 void ThreadTeam::barrier() {
   if (num_threads_ == 1) return;
-  const uint32_t phase = phase_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    return;
+  std::atomic<uint32_t>& mine = arrivals_[own_number].count;
+  const uint32_t count = mine.load(std::memory_order_relaxed) + 1;
+  mine.store(count, std::memory_order_release);
+  for (int thread = 0; thread < num_threads_; ++thread) {
+    const std::atomic<uint32_t>& other = arrivals_[thread].count;
+    spin_until([&other, count] { return static_cast<int32_t>(other.load(std::memory_order_acquire) - count) >= 0; });
   }
-  spin_until([this, phase] { return phase_.load(std::memory_order_acquire) != phase; });
 }
 
 }  // namespace octavo

@@ -4,6 +4,7 @@
 // Inside a region barrier() costs well under a microsecond while every thread has its own core.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -13,7 +14,9 @@ namespace octavo {
 
 class ThreadTeam {
  public:
-  explicit ThreadTeam(int num_threads);  // throws std::invalid_argument unless 1 <= num_threads <= 256
+  static constexpr int kMostThreads = 256;
+
+  explicit ThreadTeam(int num_threads);  // throws std::invalid_argument unless 1 <= num_threads <= kMostThreads
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -28,7 +31,7 @@ class ThreadTeam {
     run_region(trampoline, static_cast<void*>(&work));
   }
 
-  // Inside a region: waits until every thread of the team has arrived. What they wrote before is visible after.
+  // Inside a region, on every thread of it: waits until all have arrived. What they wrote before is visible after.
   void barrier();
 
  private:
@@ -38,15 +41,18 @@ class ThreadTeam {
   void worker(int thread);
   void wait_for_region(uint32_t seen);
 
+  struct alignas(64) Arrivals {
+    std::atomic<uint32_t> count{0};
+  };
+
   const int num_threads_;
+  std::array<Arrivals, kMostThreads> arrivals_;  // of each thread, at barriers
   std::vector<std::thread> threads_;
   Region region_ = nullptr;
   void* context_ = nullptr;
   alignas(64) std::atomic<uint32_t> epoch_{0};     // counts regions; a change wakes the workers
   alignas(64) std::atomic<int> sleepers_{0};
   alignas(64) std::atomic<int> running_{0};        // workers still inside the region
-  alignas(64) std::atomic<int> arrived_{0};        // barrier: arrivals of this phase
-  alignas(64) std::atomic<uint32_t> phase_{0};     // barrier: counts phases
   std::atomic<bool> stopping_{false};
 };
 

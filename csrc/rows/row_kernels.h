@@ -12,9 +12,10 @@ namespace octavo {
 struct RowKernels {
   // Each of `heads` equal parts of x [width]: out = x / sqrt(mean(x^2) + eps) * weight [width / heads]. out may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t heads, int64_t width, float* out);
-  // Rotates `heads` vectors of head_dim floats in place: column i < half turns with column i + half by the angle whose
-  // cosine and sine are cosines[i], sines[i].
-  void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cosines, const float* sines);
+  // out = x's `heads` vectors of head_dim floats, rotated: column i < half turns with column i + half by the angle whose
+  // cosine and sine are cosines[i], sines[i]. out may be x.
+  void (*rope)(const float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cosines, const float* sines,
+               float* out);
   // out = silu(gate) * up, out = gelu_tanh(gate) * up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t n, float* out);

@@ -33,15 +33,16 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t heads, int
   }
 }
 
-void rope(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cosines, const float* sines) {
-  for (int64_t head = 0; head < heads; ++head, x += head_dim) {
-    float* __restrict low = x;
-    float* __restrict high = x + half;
+void rope(const float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cosines, const float* sines,
+          float* out) {
+  for (int64_t head = 0; head < heads; ++head, x += head_dim, out += head_dim) {
+#pragma GCC ivdep  // out may be x, never a shifted part of it
     for (int64_t i = 0; i < half; ++i) {
-      const float a = low[i], b = high[i];
-      low[i] = a * cosines[i] - b * sines[i];
-      high[i] = b * cosines[i] + a * sines[i];
+      const float a = x[i], b = x[i + half];
+      out[i] = a * cosines[i] - b * sines[i];
+      out[i + half] = b * cosines[i] + a * sines[i];
     }
+    if (out != x && head_dim > 2 * half) std::memcpy(out + 2 * half, x + 2 * half, (head_dim - 2 * half) * sizeof(float));
   }
 }
 

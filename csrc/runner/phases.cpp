@@ -80,7 +80,7 @@ void PhaseList::add_rope(View x, int64_t heads, int64_t head_dim, int rope) {
   require(heads > 0 && heads * head_dim == x.width, "rope: heads times head_dim differs from the width");
   require(rope >= 0 && rope < static_cast<int>(ropes_.size()), "rope: no such table");
   require(2 * static_cast<int64_t>(ropes_[rope].inv_freq.size()) <= head_dim, "rope: rotary_dim exceeds head_dim");
-  append_row_op(domain, RopeRow{x, heads, head_dim, rope});
+  append_row_op(domain, RopeRow{x, x, heads, head_dim, rope});
 }
 
 void PhaseList::check_place(int group, int place) const {
@@ -168,6 +168,13 @@ void PhaseList::add_logits(View x, WeightPtr weight) {
   const InputKind kind = input_kind(weight->format(), false);
   const View out{kLogitsBuffer, 0, vocab_size_, Domain::kLogits};
   append_linear(Domain::kLogits, out, x, {{std::move(weight), 0, kind}}, false);
+}
+
+PhaseList PhaseList::with(std::vector<Phase> phases, std::vector<int64_t> buffer_widths) const {
+  PhaseList other = *this;
+  other.phases_ = std::move(phases);
+  other.buffer_widths_ = std::move(buffer_widths);
+  return other;
 }
 
 int64_t PhaseList::longest_input(InputKind kind) const {

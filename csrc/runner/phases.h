@@ -38,7 +38,7 @@ struct RmsNormRow {
   int64_t heads;
 };
 struct RopeRow {
-  View x;
+  View out, x;
   int64_t heads, head_dim;
   int rope;  // number of the rotary table
 };
@@ -46,6 +46,7 @@ struct WriteKvRow {
   View k, v;
   int group, place;
   int kv_heads, head_dim;
+  int plan = -1;  // of the attention that comes next, where it reads what this writes: see row_values.h
 };
 enum class Activation { kSilu, kGeluTanh };
 struct GatedActivationRow {
@@ -70,6 +71,7 @@ struct RowPhase {
   Domain domain;
   std::vector<RowOp> ops;
   bool closed = false;  // nothing more is fused into it
+  bool joint = false;   // writes values that linears or attention write too: see row_values.h
 };
 
 struct LinearPart {
@@ -137,6 +139,9 @@ class PhaseList {
   // int8: weights of integer formats take 8-bit activations.
   void add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate, bool int8);
   void add_logits(View x, WeightPtr weight);
+
+  // Other phases, over buffers of other widths, that do the same.
+  PhaseList with(std::vector<Phase> phases, std::vector<int64_t> buffer_widths) const;
 
   const std::vector<Phase>& phases() const { return phases_; }
   const std::vector<int64_t>& buffer_widths() const { return buffer_widths_; }

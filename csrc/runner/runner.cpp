@@ -1,12 +1,13 @@
 #include "runner/runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
+#include "runner/meetings.h"
+#include "runner/row_values.h"
 #include "runner/segments.h"
 
 namespace octavo {
@@ -14,31 +15,18 @@ namespace {
 
 // A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
 constexpr int64_t kOwnedRows = 32;
+constexpr int64_t kRowAlign = 16;  // floats in a cache line
+constexpr int64_t kAttentionPieces = 16;  // of a thread's share
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument("step: " + message);
-}
 
 // A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
 // do not keep rows, all of them.
 int64_t rows_at_work(const ThreadTeam& team) { return std::max(kCachedRows, kOwnedRows * team.size()); }
 
-// Names of profile_names_ that every program has; then come the row operations in RowOp's order, then linears.
-enum ProfileKind { kSetup, kRows, kAttention, kWaiting, kRowOps };
-constexpr const char* kProfileNames[] = {"setup",    "rows",             "attention", "waiting",     "embed",  "rms_norm", "rope",
-                                         "write_kv", "gated_activation", "add",       "select_rows", "prepare"};
-static_assert(std::size(kProfileNames) == kRowOps + std::variant_size_v<RowOp>);
-
 }  // namespace
 
 Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
-    : program_(std::move(program)),
+    : program_(separate_row_values(program)),
       isa_(isa),
       team_(team),
       kernels_(row_kernels(isa)),
@@ -48,14 +36,16 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       cosines_(program_.ropes().size()),
       sines_(program_.ropes().size()),
       slots_(program_.num_groups()),
-      plans_(program_.plans().size()) {
+      plans_(program_.plans().size()),
+      profile_(program_),
+      work_{WorkShares(team.size()), WorkShares(team.size())} {
   if (!isa_supported(isa)) throw std::invalid_argument(std::string("this machine does not support ") + isa_name(isa));
   const auto* first = program_.phases().empty() ? nullptr : std::get_if<RowPhase>(&program_.phases().front());
   if (first == nullptr || !std::holds_alternative<EmbedRow>(first->ops.front()))
     throw std::invalid_argument("a program must begin with embed");
   reserve_linear_memory();
-  name_profile();
   find_next_weights();
+  meetings_ = meetings(program_, meets_at_start_);
 }
 
 // Where each thread reads weights after its columns of a linear: in the next one, or after the last in the first, for there
@@ -71,17 +61,6 @@ void Runner::find_next_weights() {
     for (int thread = 0; thread < team_.size(); ++thread)
       next[thread] = linear->panel(share(linear->panels(), thread, team_.size()).begin);
   }
-}
-
-void Runner::name_profile() {
-  profile_names_.assign(std::begin(kProfileNames), std::end(kProfileNames));
-  for (const Phase& phase : program_.phases()) {
-    const std::string name = phase_name(phase);
-    const auto found = std::find(profile_names_.begin(), profile_names_.end(), name);
-    profile_kinds_.push_back(static_cast<int>(found - profile_names_.begin()));
-    if (found == profile_names_.end()) profile_names_.push_back(name);
-  }
-  profile_.assign(profile_names_.size(), 0);
 }
 
 void Runner::reserve_linear_memory() {
@@ -120,45 +99,6 @@ void Runner::release_blocks(int64_t first, int64_t count) {
   kv_->release(first, count);
 }
 
-// ---- checks: a bad step must not reach a kernel ----------------------------------------------------------------------
-
-void Runner::check_sequence(const StepView& step, int64_t seq) const {
-  const int64_t begin = step.query_start_loc[seq], end = step.query_start_loc[seq + 1];
-  const int64_t length = step.seq_lens[seq], first = length - (end - begin);
-  require(begin < end && end <= step.num_tokens, "query_start_loc is not ascending within num_tokens");
-  require(first >= 0, "seq_lens is shorter than the sequence's new tokens");
-  for (int64_t row = begin; row < end; ++row)
-    require(step.positions[row] == first + (row - begin), "positions are not the last ones of the sequence");
-  for (const PlanShape& plan : program_.plans()) {
-    const StepView::Table& table = step.block_tables[plan.group];
-    const int64_t seen = plan.window > 0 ? std::max<int64_t>(0, first - plan.window + 1) : 0;
-    const int64_t last = (length - 1) / kv_shape_.block_size;
-    require(last < table.columns, "a block table is shorter than its sequence");
-    for (int64_t block = seen / kv_shape_.block_size; block <= last; ++block) {
-      const int32_t id = table.data[seq * table.columns + block];
-      require(id >= 0 && id < kv_->num_blocks(), "block id " + std::to_string(id) + " is not in the KV memory");
-    }
-  }
-}
-
-void Runner::check(const StepView& step) const {
-  require(kv_ != nullptr, "reserve_kv has not been called");
-  require(step.num_tokens > 0 && step.num_seqs > 0, "is empty");
-  require(step.block_tables.size() == static_cast<size_t>(program_.num_groups()), "one block table per KV group wanted");
-  require(step.query_start_loc[0] == 0 && step.query_start_loc[step.num_seqs] == step.num_tokens,
-          "query_start_loc does not cover the tokens");
-  for (int64_t seq = 0; seq < step.num_seqs; ++seq) check_sequence(step, seq);
-  const auto* embed = std::get_if<EmbedRow>(&std::get<RowPhase>(program_.phases().front()).ops.front());
-  for (int64_t row = 0; row < step.num_tokens; ++row)
-    require(step.token_ids[row] >= 0 && step.token_ids[row] < embed->weight->n(),
-            "token id " + std::to_string(step.token_ids[row]) + " is outside the vocabulary");
-  for (int64_t i = 0; i < step.num_logits; ++i)
-    require(step.logits_rows[i] >= 0 && step.logits_rows[i] < step.num_tokens, "logits_rows names no row");
-  require(step.num_logits <= step.num_tokens, "logits_rows has more rows than the step");
-  for (int64_t i = 0; i < 2 * step.num_copies; ++i)
-    require(step.copies[i] >= 0 && step.copies[i] < kv_->num_blocks(), "copies names no block");
-}
-
 // ---- setup: memory, slots, plans, rotary tables ----------------------------------------------------------------------
 
 int64_t Runner::arena_bytes() const {
@@ -178,7 +118,8 @@ void Runner::map_slots(const StepView& step) {
     for (int64_t seq = 0; seq < step.num_seqs; ++seq)
       for (int64_t row = step.query_start_loc[seq]; row < step.query_start_loc[seq + 1]; ++row) {
         const int32_t position = step.positions[row];
-        slots[row] = {table.data[seq * table.columns + position / block_size], position % block_size};
+        const int32_t block = table.data[seq * table.columns + position / block_size];
+        slots[row] = {static_cast<int32_t>(seq), block, position % block_size};
       }
   }
 }
@@ -196,24 +137,24 @@ void Runner::build_plans(const StepView& step) {
 
 // The angle is a float32 product, as the model's own code computes it; its cosine is then exact to float32.
 void Runner::fill_rotary(const StepView& step, int thread) {
-  const Range rows = share(step.num_tokens, thread, team_.size());
   for (size_t rope = 0; rope < program_.ropes().size(); ++rope) {
     const RotaryTable& table = program_.ropes()[rope];
     const int64_t half = static_cast<int64_t>(table.inv_freq.size());
-    for (int64_t row = rows.begin; row < rows.end; ++row)
-      for (int64_t i = 0; i < half; ++i) {
-        const float angle = static_cast<float>(step.positions[row]) * table.inv_freq[i];
-        cosines_[rope][row * half + i] = std::cos(angle) * table.attention_scaling;
-        sines_[rope][row * half + i] = std::sin(angle) * table.attention_scaling;
-      }
+    const Range mine = share(step.num_tokens * half, thread, team_.size(), kRowAlign);
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      const float angle = static_cast<float>(step.positions[i / half]) * table.inv_freq[i % half];
+      cosines_[rope][i] = std::cos(angle) * table.attention_scaling;
+      sines_[rope][i] = std::sin(angle) * table.attention_scaling;
+    }
   }
 }
 
 // ---- the step --------------------------------------------------------------------------------------------------------
 
 float* Runner::execute(const StepView& step) {
-  const int64_t start = now_ns();
-  check(step);
+  const int64_t start = StepProfile::now();
+  if (!kv_) throw std::logic_error("execute before reserve_kv");
+  check_step(step, program_, kv_shape_.block_size, kv_->num_blocks());
   for (int64_t i = 0; i < step.num_copies; ++i) kv_->copy_block(step.copies[2 * i], step.copies[2 * i + 1]);
   values_.resize(step.num_tokens, step.num_logits);
   map_slots(step);
@@ -232,38 +173,50 @@ float* Runner::execute(const StepView& step) {
 // `start` is when the step began: to wake the other threads counts as setup.
 void Runner::run_thread(const StepView& step, int thread, int64_t start) {
   fill_rotary(step, thread);
-  team_.barrier();
-  count_time(kSetup, thread, start);
-  for (size_t i = 0; i < program_.phases().size();) {
+  int turn = 0;
+  deal_out(0, step, thread, work_[turn]);
+  if (meets_at_start_ || !values_.repeats(Domain::kTokens)) team_.barrier();
+  profile_.count(StepProfile::kSetup, thread, start);
+  for (size_t i = 0; i < program_.phases().size(); ++i) {
     const Phase& phase = program_.phases()[i];
     const Domain* const domain = domain_of(phase);
-    int kind = profile_kinds_[i];
+    int kind = profile_.kind_of(i);
     if (domain == nullptr) {
-      run_attention(std::get<AttentionPhase>(phase), thread);
-      ++i;
+      run_attention(std::get<AttentionPhase>(phase), step, thread, work_[turn]);
     } else if (owns_rows(*domain, step)) {
-      kind = kRows;
-      i = run_own_rows(i, step, thread, start);
+      kind = StepProfile::kRows;
+      i = run_own_rows(i, step, thread, work_[turn], start) - 1;
     } else {
-      const int64_t rows = rows_of(*domain, step);
-      const RowBlock block{share(rows, thread, team_.size()), {0, rows}, 0};
+      RowBlock block = all_rows(*domain, step, thread);
       if (const auto* row_phase = std::get_if<RowPhase>(&phase)) {
+        if (!values_.repeats(*domain) || row_phase->joint) block.rows = share(block.rows.end, thread, team_.size());
         run_rows(*row_phase, step, block, thread, start);
-      } else if (const auto& linear = std::get<LinearPhase>(phase); rows > 0) {
+      } else if (const auto& linear = std::get<LinearPhase>(phase); block.rows.end > 0) {
         run_linear(linear, block, share(linear.panels(), thread, team_.size()), thread, next_weights_[i][thread]);
       }
-      ++i;
     }
-    if (detail_) count_time(std::exchange(kind, kWaiting), thread, start);
+    const bool meets = meets_after(i);
+    if (detail_ || !meets) profile_.count(kind, thread, start);
+    if (!meets) continue;
+    turn ^= 1;
+    deal_out(i + 1, step, thread, work_[turn]);
     team_.barrier();
-    count_time(kind, thread, start);
+    profile_.count(detail_ ? StepProfile::kWaiting : kind, thread, start);
   }
 }
 
-void Runner::count_time(int kind, int thread, int64_t& start) {
-  if (thread != 0) return;
-  const int64_t now = now_ns();
-  profile_[kind] += now - std::exchange(start, now);
+// Whether the threads meet after a phase: always, but where they repeat its rows.
+bool Runner::meets_after(size_t phase) const {
+  const Domain* const domain = domain_of(program_.phases()[phase]);
+  if (meetings_[phase] || !values_.repeats(domain == nullptr ? Domain::kTokens : *domain)) return true;
+  const auto* attention = std::get_if<AttentionPhase>(&program_.phases()[phase + 1]);
+  return attention != nullptr && plans_[attention->plan].shares_new_tokens();
+}
+
+// The rows of a domain as all threads see them while none keeps rows.
+RowBlock Runner::all_rows(Domain domain, const StepView& step, int thread) const {
+  const Range rows{0, rows_of(domain, step)};
+  return {rows, rows, values_.repeats(domain) ? thread : 0};
 }
 
 // With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
@@ -272,23 +225,23 @@ bool Runner::owns_rows(Domain domain, const StepView& step) const {
   return rows_of(domain, step) >= kOwnedRows * team_.size();
 }
 
-// Takes this thread's rows, a cacheful at a time, through all phases from `first` up to the next one that reads other
-// rows. Returns that one.
-size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, int64_t& start) {
+// Takes rows, a cacheful at a time, through all phases from `first` up to the next one that reads other rows: this thread's
+// own, and then what is left of others'. Returns that phase.
+size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, WorkShares& work, int64_t& start) {
   const std::vector<Phase>& phases = program_.phases();
   const Domain domain = *domain_of(phases[first]);
   const size_t end = segment_end(phases, first);
-  const Range mine = share(rows_of(domain, step), thread, team_.size(), kOwnedRows);
-  for (int64_t begin = mine.begin; begin < mine.end; begin += kCachedRows) {
-    const Range rows{begin, std::min(begin + kCachedRows, mine.end)};
+  const int64_t all = rows_of(domain, step);
+  for (Range units; (units = work.take(thread, kCachedRows / kOwnedRows)).begin < units.end;) {
+    const Range rows{units.begin * kOwnedRows, std::min(units.end * kOwnedRows, all)};
     for (size_t i = first; i < end; ++i) {
       if (const auto* row_phase = std::get_if<RowPhase>(&phases[i])) {
         run_rows(*row_phase, step, {rows, rows, thread}, thread, start);
-        count_time(kRows, thread, start);
+        profile_.count(StepProfile::kRows, thread, start);
       } else {
         const auto& linear = std::get<LinearPhase>(phases[i]);
         run_linear(linear, {rows, rows, thread}, {0, linear.panels()}, thread, nullptr);
-        count_time(profile_kinds_[i], thread, start);
+        profile_.count(profile_.kind_of(i), thread, start);
       }
     }
   }
@@ -298,21 +251,22 @@ size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, int6
 void Runner::run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start) {
   if (detail_) {
     for (const RowOp& op : phase.ops) {
-      for (int64_t row = block.rows.begin; row < block.rows.end; ++row) run_row_op(op, step, row, block);
-      count_time(kRowOps + static_cast<int>(op.index()), thread, start);
+      for (int64_t row = block.rows.begin; row < block.rows.end; ++row) run_row_op(op, step, row, block, thread);
+      profile_.count(StepProfile::kRowOps + static_cast<int>(op.index()), thread, start);
     }
     return;
   }
   for (int64_t row = block.rows.begin; row < block.rows.end; ++row)
-    for (const RowOp& op : phase.ops) run_row_op(op, step, row, block);
+    for (const RowOp& op : phase.ops) run_row_op(op, step, row, block, thread);
 }
 
-void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block) {
+void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block, int thread) {
   struct Visitor {
     Runner& r;
     const StepView& step;
     int64_t row;
     const RowBlock& block;
+    int thread;
 
     float* at(const View& view) const { return r.values_.at(view, row, block); }
 
@@ -325,11 +279,13 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
     void operator()(const RopeRow& op) const {
       const int64_t half = static_cast<int64_t>(r.program_.ropes()[op.rope].inv_freq.size());
       r.kernels_.rope(at(op.x), op.heads, op.head_dim, half, &r.cosines_[op.rope][row * half],
-                      &r.sines_[op.rope][row * half]);
+                      &r.sines_[op.rope][row * half], at(op.out));
     }
     void operator()(const WriteKvRow& op) const {
       const Slot slot = r.slots_[op.group][row];
-      write_kv(*r.kv_, op.place, op.kv_heads, op.head_dim, at(op.k), at(op.v), slot.block, slot.offset);
+      HeadRange heads{0, op.kv_heads};
+      if (r.values_.repeats(Domain::kTokens)) heads = r.heads_to_write(op, slot.sequence, thread);
+      write_kv(*r.kv_, op.place, heads, op.head_dim, at(op.k), at(op.v), slot.block, slot.offset);
     }
     void operator()(const GatedActivationRow& op) const {
       const auto kernel = op.activation == Activation::kSilu ? r.kernels_.silu_mul : r.kernels_.gelu_tanh_mul;
@@ -339,7 +295,7 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
       r.kernels_.add(at(op.a), at(op.b), op.out.width, at(op.out));
     }
     void operator()(const SelectRow& op) const {
-      const float* x = r.values_.all_rows(op.x) + step.logits_rows[row] * r.values_.stride(op.x);
+      const float* x = r.values_.at(op.x, step.logits_rows[row], block);
       std::memcpy(at(op.out), x, op.out.width * sizeof(float));
     }
     void operator()(const PrepareRow& op) const {
@@ -347,7 +303,13 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
                   block.at_work.end - block.at_work.begin, r.prepared_[static_cast<int>(op.kind)][block.memory].data());
     }
   };
-  std::visit(Visitor{*this, step, row, block}, op);
+  std::visit(Visitor{*this, step, row, block, thread}, op);
+}
+
+// Of a row that all threads repeat, those heads of K and V that this one writes.
+HeadRange Runner::heads_to_write(const WriteKvRow& op, int sequence, int thread) const {
+  if (op.plan < 0) return {0, thread == 0 ? op.kv_heads : 0};
+  return plans_[op.plan].heads_to_write(thread, sequence);
 }
 
 // The panels of all parts form one list, of which `panels` are to be done.
@@ -366,21 +328,42 @@ void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range p
   }
 }
 
-void Runner::run_attention(const AttentionPhase& phase, int thread) {
+// This thread's share of a phase, where threads that are done take over from others: own rows, and attention between them.
+void Runner::deal_out(size_t index, const StepView& step, int thread, WorkShares& work) const {
+  if (index >= program_.phases().size()) return;
+  const Phase& phase = program_.phases()[index];
+  const Domain* const domain = domain_of(phase);
+  if (!owns_rows(domain == nullptr ? Domain::kTokens : *domain, step)) return;
+  const auto* attention = std::get_if<AttentionPhase>(&phase);
+  const int64_t units = attention ? 0 : (rows_of(*domain, step) + kOwnedRows - 1) / kOwnedRows;
+  work.deal(thread, attention ? plans_[attention->plan].fragments(thread) : share(units, thread, team_.size()));
+}
+
+void Runner::run_attention(const AttentionPhase& phase, const StepView& step, int thread, WorkShares& work) {
   const AttentionPlan& plan = plans_[phase.plan];
-  const float* q = values_.all_rows(phase.q);
-  float* out = values_.all_rows(phase.out);
+  const RowBlock block = all_rows(Domain::kTokens, step, thread);
+  const float* q = values_.at(phase.q, 0, block);
+  float* out = values_.at(phase.out, 0, block);
   const int64_t q_stride = values_.stride(phase.q), out_stride = values_.stride(phase.out);
   const float scale = plan.shape().scale;
-  attention_phase1(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread);
+  const auto attend = [&](Range fragments) {
+    attention_phase1(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread, fragments);
+  };
+  const Range own = plan.fragments(thread);
+  if (owns_rows(Domain::kTokens, step)) {
+    const int64_t most = std::max<int64_t>(1, (own.end - own.begin) / kAttentionPieces);
+    for (Range piece; (piece = work.take(thread, most)).begin < piece.end;) attend(piece);
+  } else {
+    attend(own);
+  }
   if (!plan.needs_merge()) return;
   team_.barrier();
   attention_phase2(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread);
 }
 
-std::vector<std::pair<std::string, int64_t>> Runner::take_profile() {
-  std::vector<std::pair<std::string, int64_t>> result;
-  for (size_t i = 0; i < profile_.size(); ++i) result.emplace_back(profile_names_[i], std::exchange(profile_[i], 0));
+std::vector<std::pair<std::string, bool>> Runner::few_row_meetings() const {
+  std::vector<std::pair<std::string, bool>> result;
+  for (size_t i = 0; i < meetings_.size(); ++i) result.emplace_back(phase_name(program_.phases()[i]), meetings_[i]);
   return result;
 }
 

@@ -13,28 +13,14 @@
 #include "common/isa.h"
 #include "common/mapped_memory.h"
 #include "common/thread_team.h"
+#include "common/work_shares.h"
 #include "rows/row_kernels.h"
 #include "runner/phases.h"
+#include "runner/step_profile.h"
+#include "runner/step_view.h"
 #include "runner/values.h"
 
 namespace octavo {
-
-// octavo.engine.step.Step as raw pointers; the shapes are checked by the bindings.
-struct StepView {
-  int64_t num_tokens, num_seqs, num_logits, num_copies;
-  const int32_t* token_ids;        // [num_tokens]
-  const int32_t* positions;        // [num_tokens]
-  const int32_t* query_start_loc;  // [num_seqs + 1]
-  const int32_t* seq_lens;         // [num_seqs]
-  const int32_t* logits_rows;      // [num_logits]
-  const int32_t* copies;           // [num_copies, 2]
-  struct Table {
-    const int32_t* data;  // [num_seqs, columns]
-    int64_t columns;
-  };
-  std::vector<Table> block_tables;  // one per KV group
-};
-
 
 class Runner {
  public:
@@ -52,34 +38,36 @@ class Runner {
 
   int64_t vocab_size() const { return program_.vocab_size(); }
   int64_t arena_bytes() const;
+  // In a step of few rows: each phase, and whether the threads meet after it.
+  std::vector<std::pair<std::string, bool>> few_row_meetings() const;
 
   // Nanoseconds of thread 0 since the last call, by what it did: where a step's time goes. Linears are told apart by their
   // shape. In detail, row operations are too, and waiting for other threads is counted by itself instead of with what was
   // waited for; operations then take turns over all rows of a thread's share instead of over each row (the same numbers).
-  std::vector<std::pair<std::string, int64_t>> take_profile();
+  std::vector<std::pair<std::string, int64_t>> take_profile() { return profile_.take(); }
   void profile_in_detail(bool detail) { detail_ = detail; }
 
  private:
   struct Slot {
-    int32_t block, offset;
+    int32_t sequence, block, offset;
   };
 
-  void check(const StepView& step) const;
-  void check_sequence(const StepView& step, int64_t seq) const;
   void reserve_linear_memory();
   void map_slots(const StepView& step);
   void build_plans(const StepView& step);
   void fill_rotary(const StepView& step, int thread);
   void run_thread(const StepView& step, int thread, int64_t start);
   bool owns_rows(Domain domain, const StepView& step) const;
-  void name_profile();
-  void count_time(int kind, int thread, int64_t& start);
-  size_t run_own_rows(size_t first, const StepView& step, int thread, int64_t& start);
+  bool meets_after(size_t phase) const;
+  RowBlock all_rows(Domain domain, const StepView& step, int thread) const;
+  size_t run_own_rows(size_t first, const StepView& step, int thread, WorkShares& work, int64_t& start);
   void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start);
-  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block);
+  void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block, int thread);
+  HeadRange heads_to_write(const WriteKvRow& op, int sequence, int thread) const;
   void find_next_weights();
   void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread, const uint8_t* next);
-  void run_attention(const AttentionPhase& phase, int thread);
+  void deal_out(size_t phase, const StepView& step, int thread, WorkShares& work) const;
+  void run_attention(const AttentionPhase& phase, const StepView& step, int thread, WorkShares& work);
 
   int64_t rows_of(Domain domain, const StepView& step) const {
     return domain == Domain::kTokens ? step.num_tokens : step.num_logits;
@@ -98,10 +86,11 @@ class Runner {
   std::vector<std::vector<float>> cosines_, sines_;  // per rotary table: [tokens, half]
   std::vector<std::vector<Slot>> slots_;             // per KV group: [tokens]
   std::vector<AttentionPlan> plans_;
-  std::vector<std::string> profile_names_;
-  std::vector<int64_t> profile_;    // of each name
-  std::vector<int> profile_kinds_;  // of each phase: which name
+  StepProfile profile_;
+  bool meets_at_start_ = true;
+  std::vector<bool> meetings_;      // of each phase: see meetings.h
   std::vector<std::vector<const uint8_t*>> next_weights_;  // of each phase and thread: see find_next_weights
+  WorkShares work_[2];  // of steps in which threads keep rows: of the phase at work, and of the next one
   bool detail_ = false;
 };
 

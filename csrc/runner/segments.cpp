@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runner/operands.h"
+
 namespace octavo {
 namespace {
 
@@ -27,27 +29,18 @@ class Lifetimes {
     if (view.domain == domain_ && view.buffer != kLogitsBuffer && view.width == widths_[view.buffer])
       written_[view.buffer] = true;
   }
-  void share(const View& view) {
+  void read_other(const View& view) {
     if (view.domain == domain_) lasting_[view.buffer] = true;
   }
 
-  void operator()(const EmbedRow& op) { write(op.out); }
-  void operator()(const RmsNormRow& op) { read(op.x), write(op.out); }
-  void operator()(const RopeRow& op) { read(op.x); }
-  void operator()(const WriteKvRow& op) { read(op.k), read(op.v); }
-  void operator()(const GatedActivationRow& op) { read(op.gate), read(op.up), write(op.out); }
-  void operator()(const AddRow& op) { read(op.a), read(op.b), write(op.out); }
-  void operator()(const SelectRow& op) { share(op.x), write(op.out); }
-  void operator()(const PrepareRow& op) { read(op.x); }
-
   void operator()(const RowPhase& phase) {
-    for (const RowOp& op : phase.ops) std::visit(*this, op);
+    for (const RowOp& op : phase.ops) std::visit([this](const auto& each) { visit_views(each, *this); }, op);
   }
   void operator()(const LinearPhase& phase) {
     if (phase.accumulate) read(phase.out);
     write(phase.out);
   }
-  void operator()(const AttentionPhase& phase) { share(phase.q), share(phase.out); }
+  void operator()(const AttentionPhase& phase) { read_other(phase.q), read_other(phase.out); }
 
   std::vector<bool> lasting() const { return lasting_; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/row_values.h"
 #include "runner/segments.h"
 
 namespace octavo {
@@ -9,6 +10,9 @@ namespace {
 
 constexpr int64_t kRowAlign = 16;  // floats: rows begin on cache lines
 constexpr std::array<int64_t, 2> kGrain{64, 8};  // a step has another number of rows each time
+// A thread repeats at most so many rows beyond its share: more take longer than to wait for the others and to fetch what
+// they have made.
+constexpr int64_t kRowsInVain = 2;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -17,12 +21,13 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 Values::Values(const PhaseList& program, int threads, int64_t rows_at_work)
     : vocab_size_(program.vocab_size()),
       lasting_{lasting_buffers(program, Domain::kTokens), lasting_buffers(program, Domain::kLogits)},
+      of_rows_(row_buffers(program)),
       all_rows_(program.buffer_widths().size()) {
   int64_t floats = 0;
   for (size_t i = 0; i < all_rows_.size(); ++i) {
     strides_.push_back(round_up(program.buffer_widths()[i], kRowAlign));
     offsets_.push_back(floats);
-    if (!lasting_[0][i] || !lasting_[1][i]) floats += rows_at_work * strides_[i];
+    if (!lasting_[0][i] || !lasting_[1][i] || of_rows_[i]) floats += rows_at_work * strides_[i];
   }
   for (int thread = 0; thread < threads; ++thread) at_work_.emplace_back(floats * sizeof(float));
 }
@@ -31,6 +36,9 @@ void Values::resize(int64_t num_tokens, int64_t num_logits) {
   const std::array<int64_t, 2> rows{num_tokens, num_logits};
   if (num_logits > capacity_[index(Domain::kLogits)])
     logits_ = MappedMemory(round_up(num_logits, kGrain[1]) * vocab_size_ * sizeof(float));
+  const int64_t threads = static_cast<int64_t>(at_work_.size());
+  for (int domain = 0; domain < 2; ++domain)
+    repeats_[domain] = threads > 1 && rows[domain] - (rows[domain] + threads - 1) / threads <= kRowsInVain;
   for (int domain = 0; domain < 2; ++domain)
     if (rows[domain] > capacity_[domain]) capacity_[domain] = round_up(rows[domain], kGrain[domain]);
   for (size_t i = 0; i < all_rows_.size(); ++i) {
