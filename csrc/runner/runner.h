@@ -22,7 +22,6 @@
 
 namespace octavo {
 
-
 class Runner {
  public:
   // The team must outlive the runner.

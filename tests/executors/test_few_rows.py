@@ -68,7 +68,7 @@ def value(buffer):
 
 
 def linear(out, x, seed):
-    return lambda phases: phases.add_linear(value(out), value(x), [weight(WIDTH, WIDTH, seed)], False)
+    return lambda phases: phases.add_linear(value(out), value(x), [weight(WIDTH, WIDTH, seed)], False, False)
 
 
 def write_kv(phases):
