@@ -140,9 +140,9 @@ void PhaseList::append_linear(Domain domain, View out, View x, std::vector<Linea
   for (const LinearPart& part : parts) {
     if (std::find(prepared.begin(), prepared.end(), part.kind) != prepared.end()) continue;
     prepared.push_back(part.kind);
-    append_row_op(domain, PrepareRow{x, part.kind});
+    append_row_op(domain, PrepareRow{x, part.kind, num_linears_});
   }
-  phases_.emplace_back(LinearPhase{domain, out, std::move(parts), accumulate});
+  phases_.emplace_back(LinearPhase{domain, out, std::move(parts), accumulate, num_linears_++});
 }
 
 void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate,

@@ -63,6 +63,7 @@ struct SelectRow {
 struct PrepareRow {
   View x;
   InputKind kind;
+  int linear;  // which one, counted from 0
 };
 using RowOp =
     std::variant<EmbedRow, RmsNormRow, RopeRow, WriteKvRow, GatedActivationRow, AddRow, SelectRow, PrepareRow>;
@@ -85,6 +86,7 @@ struct LinearPhase {
   View out;
   std::vector<LinearPart> parts;
   bool accumulate;
+  int number;  // among linears, from 0
 
   int64_t panels() const;  // of all parts
   const uint8_t* panel(int64_t index) const;  // of all parts; nullptr behind the last one
@@ -154,6 +156,7 @@ class PhaseList {
   int64_t vocab_size() const { return vocab_size_; }
   // The longest input of the linears that read `kind`; 0 where none does.
   int64_t longest_input(InputKind kind) const;
+  int num_linears() const { return num_linears_; }
 
  private:
   Domain check(const View& view, const char* name) const;
@@ -163,7 +166,7 @@ class PhaseList {
 
   std::vector<int64_t> buffer_widths_;
   std::vector<RotaryTable> ropes_;
-  int num_groups_, places_per_block_;
+  int num_groups_, places_per_block_, num_linears_ = 0;
   int64_t vocab_size_;
   std::vector<Phase> phases_;
   std::vector<PlanShape> plans_;

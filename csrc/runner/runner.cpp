@@ -32,6 +32,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       kernels_(row_kernels(isa)),
       kv_shape_{program_.places_per_block(), program_.kv_place().kv_heads, program_.kv_place().head_dim, 0, kv_type},
       values_(program_, team.size(), rows_at_work(team)),
+      prepared_(program_, team.size(), rows_at_work(team), kOwnedRows * team.size()),
       scratch_(team.size()),
       cosines_(program_.ropes().size()),
       sines_(program_.ropes().size()),
@@ -43,7 +44,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
   const auto* first = program_.phases().empty() ? nullptr : std::get_if<RowPhase>(&program_.phases().front());
   if (first == nullptr || !std::holds_alternative<EmbedRow>(first->ops.front()))
     throw std::invalid_argument("a program must begin with embed");
-  reserve_linear_memory();
+  reserve_scratch();
   find_next_weights();
   meetings_ = meetings(program_, meets_at_start_);
 }
@@ -63,13 +64,8 @@ void Runner::find_next_weights() {
   }
 }
 
-void Runner::reserve_linear_memory() {
+void Runner::reserve_scratch() {
   const int64_t rows = rows_at_work(team_);
-  for (int kind = 0; kind < kNumInputKinds; ++kind) {
-    const int64_t k = program_.longest_input(static_cast<InputKind>(kind));
-    for (int thread = 0; k > 0 && thread < team_.size(); ++thread)
-      prepared_[kind].emplace_back(prepared_bytes(static_cast<InputKind>(kind), rows, k));
-  }
   int64_t scratch = 0;
   for (const Phase& phase : program_.phases())
     if (const auto* linear = std::get_if<LinearPhase>(&phase))
@@ -102,9 +98,7 @@ void Runner::release_blocks(int64_t first, int64_t count) {
 // ---- setup: memory, slots, plans, rotary tables ----------------------------------------------------------------------
 
 int64_t Runner::arena_bytes() const {
-  int64_t total = values_.bytes();
-  for (const auto& memories : prepared_)
-    for (const MappedMemory& memory : memories) total += memory.bytes();
+  int64_t total = values_.bytes() + prepared_.bytes();
   for (const MappedMemory& memory : scratch_) total += memory.bytes();
   return total;
 }
@@ -216,7 +210,8 @@ bool Runner::meets_after(size_t phase) const {
 // The rows of a domain as all threads see them while none keeps rows.
 RowBlock Runner::all_rows(Domain domain, const StepView& step, int thread) const {
   const Range rows{0, rows_of(domain, step)};
-  return {rows, rows, values_.repeats(domain) ? thread : 0};
+  const bool repeats = values_.repeats(domain);
+  return {rows, rows, repeats ? thread : 0, !repeats};
 }
 
 // With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
@@ -300,7 +295,7 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
     }
     void operator()(const PrepareRow& op) const {
       prepare_row(r.isa_, op.kind, at(op.x), op.x.width, row - block.at_work.begin,
-                  block.at_work.end - block.at_work.begin, r.prepared_[static_cast<int>(op.kind)][block.memory].data());
+                  block.at_work.end - block.at_work.begin, r.prepared_.at(op.kind, op.linear, block));
     }
   };
   std::visit(Visitor{*this, step, row, block, thread}, op);
@@ -322,7 +317,7 @@ void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range p
     first += count;
     if (begin >= end) continue;
     const View out{phase.out.buffer, part.column, part.weight->n(), phase.domain};
-    linear(isa_, part.kind, *part.weight, prepared_[static_cast<int>(part.kind)][block.memory].data(), rows,
+    linear(isa_, part.kind, *part.weight, prepared_.at(part.kind, phase.number, block), rows,
            values_.at(out, block.at_work.begin, block), values_.stride(out), phase.accumulate, begin, end,
            scratch_[thread].data(), panels.end > first ? phase.panel(first) : next);
   }

@@ -1,7 +1,6 @@
 // Runs a compiled program over one step: the only native call that a step needs before sampling.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include "common/work_shares.h"
 #include "rows/row_kernels.h"
 #include "runner/phases.h"
+#include "runner/prepared_rows.h"
 #include "runner/step_profile.h"
 #include "runner/step_view.h"
 #include "runner/values.h"
@@ -52,7 +52,7 @@ class Runner {
     int32_t sequence, block, offset;
   };
 
-  void reserve_linear_memory();
+  void reserve_scratch();
   void map_slots(const StepView& step);
   void build_plans(const StepView& step);
   void fill_rotary(const StepView& step, int thread);
@@ -81,7 +81,7 @@ class Runner {
   std::unique_ptr<KvCache> kv_;
 
   Values values_;
-  std::array<std::vector<MappedMemory>, kNumInputKinds> prepared_;  // the linears' input, one at a time; per thread
+  PreparedRows prepared_;
   std::vector<MappedMemory> scratch_;                 // per thread
   std::vector<std::vector<float>> cosines_, sines_;  // per rotary table: [tokens, half]
   std::vector<std::vector<Slot>> slots_;             // per KV group: [tokens]

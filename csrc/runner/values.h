@@ -16,6 +16,7 @@ struct RowBlock {
   Range rows;     // the thread does the row operations of these
   Range at_work;  // and reads these in linears: the same ones, or all
   int memory;     // where it finds what is prepared for linears: its own, or that of thread 0, which serves all
+  bool shared = false;  // whether it serves all
 };
 
 // Buffers whose values last beyond a segment hold all rows of a step; the others hold the rows at work, one memory a
