@@ -5,8 +5,8 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kForgotten = int64_t{16} << 20;  // bytes: more than a core's own cache holds
-constexpr int64_t kMostTurns = 32;
+constexpr int64_t kForgotten = int64_t{8} << 20;  // bytes: more than a core's own cache holds
+constexpr int64_t kMostTurns = 16;  // each takes memory
 
 int turns(const PhaseList& program, int threads) {
   int64_t bytes = 0;
