@@ -4,8 +4,6 @@
 // Pairs of products with 8-bit codes do not fit 16 bits, so these are widened, and vpmaddwd adds in 32.
 #include <immintrin.h>
 
-#include <cstring>
-
 #include "linear/byte_rows.h"
 #include "linear/read_ahead.h"
 #include "linear/vectors_avx2.h"
@@ -19,18 +17,6 @@ constexpr int64_t kCachedBytes = int64_t{256} << 10;
 // Groups of the weight in one of the inputs.
 template <class F>
 constexpr int kParts = kByteGroup / F::kGroup;
-
-__m256i broadcast4(const void* from) {
-  int32_t value;
-  std::memcpy(&value, from, 4);
-  return _mm256_set1_epi32(value);
-}
-
-__m256i broadcast8(const int16_t* from) {
-  int64_t value;
-  std::memcpy(&value, from, 8);
-  return _mm256_set1_epi64x(value);
-}
 
 // Both halves of a panel broadcast the same inputs: GCC would keep them for the second one, and spill.
 inline void forget([[maybe_unused]] const WideByteGroup*& rows) {

@@ -4,25 +4,11 @@
 // vpmaddwd with the 14-bit activations. Group sums are scaled into 64-bit sums.
 #include <immintrin.h>
 
-#include <cstring>
-
 #include "linear/read_ahead.h"
 #include "linear/vectors_avx2.h"
 
 namespace octavo {
 namespace {
-
-__m256i broadcast4(const uint8_t* from) {
-  int32_t value;
-  std::memcpy(&value, from, 4);
-  return _mm256_set1_epi32(value);
-}
-
-__m256i broadcast8(const int16_t* from) {
-  int64_t value;
-  std::memcpy(&value, from, 8);
-  return _mm256_set1_epi64x(value);
-}
 
 // One row's products of one group with 8 columns: 4-bit codes.
 struct NibbleSums {

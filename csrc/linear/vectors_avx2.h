@@ -3,11 +3,24 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+#include <cstring>
+
 #include "linear/kernels.h"
 
 namespace octavo {
 
 inline __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+inline __m256i broadcast4(const void* from) {  // four bytes
+  int32_t value;
+  std::memcpy(&value, from, 4);
+  return _mm256_set1_epi32(value);
+}
+inline __m256i broadcast8(const void* from) {  // eight bytes
+  int64_t value;
+  std::memcpy(&value, from, 8);
+  return _mm256_set1_epi64x(value);
+}
 inline void store(void* to, __m256i value) { _mm256_storeu_si256(static_cast<__m256i*>(to), value); }
 
 // The codes of quad `quad` behind `codes`, 8 columns x 4 bytes; for formats of 6 and 8 bits. codes: at the first of the columns.

@@ -102,6 +102,16 @@ def pack(
     return _native.PackedWeight.pack(fmt, kind, raw, n, k, team, **kwargs)
 
 
+def pack_one_byte(fmt: str, byte: int, n: int, k: int, team: _native.ThreadTeam) -> _native.PackedWeight:
+    """A weight whose blocks hold the same byte all over, but for scales of 1.5."""
+    kind = INTEGER_FORMATS[fmt]
+    values, size = BLOCKS[kind]
+    raw = np.full((n * k // values, size), byte, dtype=np.uint8)
+    for at in HALVES[kind]:
+        raw[:, at : at + 2] = np.full((len(raw), 1), 1.5, dtype=np.float16).view(np.uint8)
+    return _native.PackedWeight.pack(fmt, kind, raw, n, k, team)
+
+
 def sizes(fmt: str) -> list[int]:
     step = BLOCKS[INTEGER_FORMATS[fmt]][0]
     return [k for k in (32, 64, 96, 256, 576, 640, 1536, 2048, 8192, 14336) if k % step == 0]
@@ -137,14 +147,9 @@ def test_8_bit_activations_equal_their_definition_exactly(fmt: str, isa: str, te
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", INTEGER_FORMATS)
 def test_largest_codes_and_8_bit_activations_do_not_overflow(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
-    kind = INTEGER_FORMATS[fmt]
-    values, size = BLOCKS[kind]
     k = 512
     for byte in (0x00, 0x7F, 0x80, 0xFF):
-        raw = np.full((17 * k // values, size), byte, dtype=np.uint8)
-        for at in HALVES[kind]:
-            raw[:, at : at + 2] = np.full((len(raw), 1), 1.5, dtype=np.float16).view(np.uint8)
-        weight = _native.PackedWeight.pack(fmt, kind, raw, 17, k, team)
+        weight = pack_one_byte(fmt, byte, 17, k, team)
         w_int, scales = weight.integers()
         for signs in (1, -1, np.where(np.arange(k) % 2, 1, -1), np.where(np.arange(k) % 32 < 16, 1, -1)):
             x = (np.full((17, k), 3.0) * signs).astype(np.float32)
@@ -155,14 +160,9 @@ def test_largest_codes_and_8_bit_activations_do_not_overflow(fmt: str, isa: str,
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", INTEGER_FORMATS)
 def test_largest_codes_and_activations_do_not_overflow(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
-    kind = INTEGER_FORMATS[fmt]
-    values, size = BLOCKS[kind]
     k = 32768
     for byte in (0x00, 0x7F, 0x80, 0xFF):
-        raw = np.full((17 * k // values, size), byte, dtype=np.uint8)
-        for at in HALVES[kind]:
-            raw[:, at : at + 2] = np.full((len(raw), 1), 1.5, dtype=np.float16).view(np.uint8)
-        weight = _native.PackedWeight.pack(fmt, kind, raw, 17, k, team)
+        weight = pack_one_byte(fmt, byte, 17, k, team)
         w_int, scales = weight.integers()
         for rows in (2, 17):
             signs = np.array([1, -1] * rows)[:rows, None]
@@ -172,12 +172,8 @@ def test_largest_codes_and_activations_do_not_overflow(fmt: str, isa: str, team:
 
 @pytest.mark.parametrize("fmt", ["w4", "w4symmetric", "w8"])
 def test_the_longest_rows_are_exact_on_every_instruction_set(fmt: str, team: _native.ThreadTeam) -> None:
-    kind, k = INTEGER_FORMATS[fmt], 1 << 18
-    values, size = BLOCKS[kind]
-    raw = np.full((2 * k // values, size), 0xFF if fmt == "w4" else 0x80, dtype=np.uint8)
-    for at in HALVES[kind]:
-        raw[:, at : at + 2] = np.full((len(raw), 1), 2.0, dtype=np.float16).view(np.uint8)
-    weight = _native.PackedWeight.pack(fmt, kind, raw, 2, k, team)
+    k = 1 << 18
+    weight = pack_one_byte(fmt, 0xFF if fmt == "w4" else 0x80, 2, k, team)
     w_int, scales = weight.integers()
     x = np.full((6, k), 1.0, dtype=np.float32)
     expected = emulate(w_int, scales, x)
