@@ -72,7 +72,7 @@ void run(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, co
   team.run([&](int thread) {
     attention_phase1(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread, plan.fragments(thread));
     if (!plan.needs_merge()) return;
-    team.barrier();
+    team.barrier(thread);
     attention_phase2(isa, plan, cache, place, q, width, out, width, plan.shape().scale, thread);
   });
 }

@@ -97,7 +97,7 @@ struct Product {
       const Range mine = share(rows, thread, team.size());
       for (int64_t row = mine.begin; row < mine.end; ++row)
         prepare_row(isa, kind, x + row * weight.k(), weight.k(), row, rows, prepared.get());
-      team.barrier();
+      team.barrier(thread);
       const Range panels = share(weight.panels(), thread, team.size());
       linear(isa, kind, weight, prepared.get(), rows, out, weight.n(), accumulate, panels.begin, panels.end,
              scratch.get() + thread * scratch_each, nullptr);
@@ -132,7 +132,6 @@ std::vector<float> typical_inputs(int64_t count) {
   }
   return values;
 }
-
 
 // The least time of one product in seconds, activation preparation included.
 double time_matmul(const PackedWeight& weight, int64_t rows, const std::string& isa, ThreadTeam& team, int repeats,
@@ -188,7 +187,7 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
         linear(isa, product.kind, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false,
                panels.begin, panels.end, product.scratch.get() + thread * product.scratch_each,
                next.panel(share(next.panels(), thread, team.size()).begin));
-        team.barrier();
+        team.barrier(thread);
         if (thread != 0) continue;
         const auto end = std::chrono::steady_clock::now();
         best[w] = std::min(best[w], std::chrono::duration<double>(end - start).count());

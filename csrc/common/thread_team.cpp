@@ -18,9 +18,6 @@ constexpr auto kSpin = std::chrono::microseconds(500);
 // A barrier that waits longer than this shares its core with another thread: let that one run.
 constexpr int kSpinsBeforeYield = 2000;
 
-// Which thread of its team this one is. A caller is the first of every team.
-thread_local int own_number = 0;
-
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
@@ -71,7 +68,6 @@ void ThreadTeam::run_region(Region region, void* context) {
 }
 
 void ThreadTeam::worker(int thread) {
-  own_number = thread;
   for (uint32_t seen = 0;;) {
     wait_for_region(seen);
     seen = epoch_.load(std::memory_order_acquire);
@@ -95,13 +91,13 @@ void ThreadTeam::wait_for_region(uint32_t seen) {
 // Each thread counts its arrivals in a line of its own and looks at those of the others: one line on its way from core to
 // core between the last arrival and the end of the waiting, where a common count takes three. No thread is ever more than
 // one arrival ahead.
-void ThreadTeam::barrier() {
+void ThreadTeam::barrier(int thread) {
   if (num_threads_ == 1) return;
-  std::atomic<uint32_t>& mine = arrivals_[own_number].count;
+  std::atomic<uint32_t>& mine = arrivals_[thread].count;
   const uint32_t count = mine.load(std::memory_order_relaxed) + 1;
   mine.store(count, std::memory_order_release);
-  for (int thread = 0; thread < num_threads_; ++thread) {
-    const std::atomic<uint32_t>& other = arrivals_[thread].count;
+  for (int i = 0; i < num_threads_; ++i) {
+    const std::atomic<uint32_t>& other = arrivals_[i].count;
     spin_until([&other, count] { return static_cast<int32_t>(other.load(std::memory_order_acquire) - count) >= 0; });
   }
 }

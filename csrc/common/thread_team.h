@@ -32,7 +32,7 @@ class ThreadTeam {
   }
 
   // Inside a region, on every thread of it: waits until all have arrived. What they wrote before is visible after.
-  void barrier();
+  void barrier(int thread);
 
  private:
   using Region = void (*)(void* context, int thread);

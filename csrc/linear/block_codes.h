@@ -1,6 +1,7 @@
 // Decoders of the GGUF block types into codes and float scales per group, for pack_avx2.cpp only.
 //
-// Symmetric kinds: value = scale * (code - offset), with the offset of code_range(). Affine kinds: value = scale * code + offset, both per group.
+// Symmetric kinds: value = scale * (code - offset), with the offset of code_range() and a scale per group. Affine kinds: value =
+// scale * code + offset, both per group.
 #pragma once
 
 #include <immintrin.h>

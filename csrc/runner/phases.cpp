@@ -145,8 +145,7 @@ void PhaseList::append_linear(Domain domain, View out, View x, std::vector<Linea
   phases_.emplace_back(LinearPhase{domain, out, std::move(parts), accumulate, num_linears_++});
 }
 
-void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate,
-                           bool int8) {
+void PhaseList::add_linear(View out, View x, std::vector<WeightPtr> weights, bool accumulate, bool int8) {
   const Domain domain = check(out, "linear out");
   require(check(x, "linear x") == domain, "linear: x and out differ in rows");
   std::vector<LinearPart> parts;

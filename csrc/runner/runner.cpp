@@ -169,7 +169,7 @@ void Runner::run_thread(const StepView& step, int thread, int64_t start) {
   fill_rotary(step, thread);
   int turn = 0;
   deal_out(0, step, thread, work_[turn]);
-  if (meets_at_start_ || !values_.repeats(Domain::kTokens)) team_.barrier();
+  if (meets_at_start_ || !values_.repeats(Domain::kTokens)) team_.barrier(thread);
   profile_.count(StepProfile::kSetup, thread, start);
   for (size_t i = 0; i < program_.phases().size(); ++i) {
     const Phase& phase = program_.phases()[i];
@@ -194,7 +194,7 @@ void Runner::run_thread(const StepView& step, int thread, int64_t start) {
     if (!meets) continue;
     turn ^= 1;
     deal_out(i + 1, step, thread, work_[turn]);
-    team_.barrier();
+    team_.barrier(thread);
     profile_.count(detail_ ? StepProfile::kWaiting : kind, thread, start);
   }
 }
@@ -352,7 +352,7 @@ void Runner::run_attention(const AttentionPhase& phase, const StepView& step, in
     attend(own);
   }
   if (!plan.needs_merge()) return;
-  team_.barrier();
+  team_.barrier(thread);
   attention_phase2(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread);
 }
 

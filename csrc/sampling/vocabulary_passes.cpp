@@ -30,23 +30,23 @@ int64_t VocabularyPasses::exp_mass(const float* logits, int64_t n, float peak) {
 
 void VocabularyPasses::help(int thread) {
   for (;;) {
-    team_->barrier();  // the leader has written job_
+    team_->barrier(thread);  // the leader has written job_
     if (job_.kind == Kind::kDone) return;
     work(thread);
-    team_->barrier();  // all partials are there
+    team_->barrier(thread);  // all partials are there
   }
 }
 
 void VocabularyPasses::release_helpers() {
   job_ = {};
-  team_->barrier();
+  team_->barrier(0);
 }
 
 void VocabularyPasses::share_out(const Job& job) {
   job_ = job;
-  team_->barrier();
+  team_->barrier(0);
   work(0);
-  team_->barrier();
+  team_->barrier(0);
 }
 
 void VocabularyPasses::work(int thread) {
