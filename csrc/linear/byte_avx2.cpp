@@ -35,14 +35,22 @@ __m256i load_e(const uint8_t* scales, int half) {
 // e twice, as 16-bit lanes.
 template <class F>
 __m256i load_e_pairs(const uint8_t* scales, int half) {
-  const __m256i e = load_e<F>(scales, half);
-  return _mm256_blend_epi16(e, _mm256_slli_epi32(e, 16), 0xaa);
+  if constexpr (!F::kAffine) return doubled_scales(scales + 16 * half);
+  const __m256i ez = load(scales + 32 * half);
+  return _mm256_blend_epi16(ez, _mm256_slli_epi32(ez, 16), 0xaa);
 }
+
+// Whether 16-bit sums begin with what takes away the offset of the codes. A lane's 16 codes, less their offset, and the other
+// lane's inputs then give 32 terms of at most 8 * 127.
+template <class F>
+constexpr bool kBeginsWithOffset = F::kBits == 4 && !F::kAffine;
 
 // Of 8 columns z * sum(a), or where there is no z, what takes away the offset of the codes.
 template <class F>
 [[gnu::always_inline]] inline __m256i offset_value(const uint8_t* scales, int half, const ByteGroupFacts& row) {
-  if constexpr (F::kAffine) {
+  if constexpr (kBeginsWithOffset<F>) {
+    return _mm256_setzero_si256();
+  } else if constexpr (F::kAffine) {
     // z for the first and for the second half of the inputs, in the 16-bit halves of each lane.
     const __m256i first = load(scales + 32 * half), last = load(scales + (kParts<F> - 1) * F::kScaleBytes + 32 * half);
     const __m256i z = _mm256_blend_epi16(_mm256_srli_epi32(first, 16), last, 0xaa);
@@ -79,7 +87,8 @@ template <class F, int Rows>
                                                Values<Rows>& values) {
   const __m256i nibble = _mm256_set1_epi8(15);
   Values<Rows> sums;
-  for (int r = 0; r < Rows; ++r) sums[0][r] = sums[1][r] = _mm256_setzero_si256();
+  for (int r = 0; r < Rows; ++r)
+    sums[0][r] = sums[1][r] = kBeginsWithOffset<F> ? _mm256_set1_epi32(rows[r].nibble_start) : _mm256_setzero_si256();
 #pragma GCC unroll 4
   for (int vector = 0; vector < 4; ++vector) {
     const __m256i left = load(codes + 64 * vector), right = load(codes + 64 * vector + 32);

@@ -39,6 +39,7 @@ struct ByteGroup {
 struct WideByteGroup {
   int8_t codes[kByteGroup];
   int16_t values[kByteGroup];
+  int32_t nibble_start = 0;  // what 16-bit sums over symmetric 4-bit codes begin with: (-8 * sum) & 0xffff
   ByteGroupFacts facts;
 };
 

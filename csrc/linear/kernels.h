@@ -47,14 +47,16 @@ struct VectorRow {
 struct LinearCall;
 
 // For AVX2 with few rows, per row: per 4 inputs their high plane and their low plane (int8, a = 128*ah + al); int16 a[kp];
-// int32 sums of a over groups of 16, then of 32.
+// int32 sums of a over groups of 16, then of 32; sums of each plane over groups of 32, in the forms that kernels of 4-bit codes
+// add: per group int32 S<<16 of both planes, then (-8*S) & 0xffff of both.
 struct NarrowRow {
   int64_t kp;
   explicit NarrowRow(int64_t k) : kp(padded_k(k)) {}
-  int64_t bytes() const { return round_up(4 * kp + 4 * (kp / 16 + kp / 32), 64); }
+  int64_t bytes() const { return round_up(plane_sums_offset() + 16 * (kp / 32), 64); }
   const uint8_t* planes(const uint8_t* row) const { return row; }
   int64_t values_offset() const { return 2 * kp; }
   int64_t sums_offset(int group) const { return 4 * kp + (group == 16 ? 0 : 4 * (kp / 16)); }
+  int64_t plane_sums_offset() const { return 4 * kp + 4 * (kp / 16 + kp / 32); }
   const int16_t* values(const uint8_t* row) const { return reinterpret_cast<const int16_t*>(row + values_offset()); }
   const int32_t* sums(const uint8_t* row, int group) const {
     return reinterpret_cast<const int32_t*>(row + sums_offset(group));
@@ -125,6 +127,7 @@ inline const uint8_t* WideRow::at(const LinearCall& call, int64_t row) const {
 
 void wide_linear_avx2(const LinearCall& call);
 void narrow_linear_avx2(const LinearCall& call);
+void nibble_linear_avx2(const LinearCall& call);
 void wide_linear_avx512(const LinearCall& call);
 void integer_linear_avx512(const LinearCall& call);
 void integer_linear_amx(const LinearCall& call);

@@ -82,6 +82,15 @@ __m256i planes_of(__m256i a) {
   return _mm256_shuffle_epi8(_mm256_packs_epi16(high, low), order);
 }
 
+// The sums of both planes of 32 integers as NarrowRow has them; first and second: their planes, sum: of the integers.
+void write_plane_sums(__m256i first, __m256i second, int32_t sum, uint8_t* to) {
+  const __m256i ones = _mm256_set1_epi8(1), pairs = _mm256_set1_epi16(1), high_quads = _mm256_set1_epi64x(0xffffffff);
+  const __m256i both = _mm256_add_epi16(_mm256_maddubs_epi16(ones, first), _mm256_maddubs_epi16(ones, second));
+  const int32_t high = sum_of(_mm256_and_si256(_mm256_madd_epi16(both, pairs), high_quads)), low = sum - 128 * high;
+  const int32_t forms[] = {high * 65536, low * 65536, -8 * high & 0xffff, -8 * low & 0xffff};
+  std::memcpy(to, forms, sizeof forms);
+}
+
 // Begins a row: writes its scale and returns whether it has integers; if not, the row is zeros.
 bool begin_row(const Quantiser& quantiser, int64_t row, uint8_t* prepared, uint8_t* to, int64_t bytes) {
   reinterpret_cast<float*>(prepared)[row] = quantiser.scale;
@@ -121,7 +130,10 @@ void prepare_narrow_row_avx2(const float* x, int64_t k, int64_t row, int64_t row
     store(to + 2 * i, planes_of(values));
     sums16[i / 16] = sum_of(_mm256_madd_epi16(values, ones));
   }
-  for (int64_t g = 0; g < layout.kp / 32; ++g) sums32[g] = sums16[2 * g] + sums16[2 * g + 1];
+  for (int64_t g = 0; g < layout.kp / 32; ++g) {
+    sums32[g] = sums16[2 * g] + sums16[2 * g + 1];
+    write_plane_sums(load(to + 64 * g), load(to + 64 * g + 32), sums32[g], to + layout.plane_sums_offset() + 16 * g);
+  }
 }
 
 }  // namespace octavo

@@ -44,7 +44,9 @@ bool write_group(const float* x, WideByteGroup& to) {
   store(to.values, first);
   store(to.values + 16, second);
   store(to.codes, _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xd8));
-  to.facts = ByteGroupFacts(inverse == 0.0f ? 0.0f : largest / kByteLimit, sum_of(first), sum_of(second));
+  const int32_t first_sum = sum_of(first), second_sum = sum_of(second);
+  to.nibble_start = -8 * (first_sum + second_sum) & 0xffff;
+  to.facts = ByteGroupFacts(inverse == 0.0f ? 0.0f : largest / kByteLimit, first_sum, second_sum);
   return true;
 }
 

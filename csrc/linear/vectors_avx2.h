@@ -40,6 +40,13 @@ inline __m256i quad_codes(const uint8_t* codes, int quad) {
   return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
 }
 
+// The int16 e of 8 columns, each twice.
+inline __m256i doubled_scales(const uint8_t* scales) {
+  const __m256i e = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+  return _mm256_shuffle_epi8(e, _mm256_setr_epi8(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7,  //
+                                                 8, 9, 8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15));
+}
+
 // Keeps compilers from turning sums into trees, or starting many products at once, which 16 registers do not hold.
 inline void keep_order([[maybe_unused]] __m256i& a, [[maybe_unused]] __m256i& b) {
 #if defined(__GNUC__)

@@ -30,8 +30,7 @@ Scales load_scales(const uint8_t* scales, int half) {
     return {_mm256_or_si256(low, _mm256_slli_epi32(low, 16)), _mm256_or_si256(high, _mm256_slli_epi32(high, 16))};
   } else {
     // What was added to the codes. Modulo 2^16 this is exact, for e * (q - kOffset) fits.
-    const __m256i low = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + 16 * half)));
-    const __m256i e = _mm256_or_si256(low, _mm256_slli_epi32(low, 16));
+    const __m256i e = doubled_scales(scales + 16 * half);
     return {e, _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(e, F::kBits - 1))};
   }
 }
