@@ -9,11 +9,6 @@
 namespace octavo {
 namespace {
 
-constexpr int kLine = 64;  // bytes of a cache row
-
-// Into the second cache: what is on its way to the first one holds up the loads of others.
-inline void prefetch_line(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
-
 inline __m512bh load_row(const char* p) { return (__m512bh)_mm512_loadu_si512(p); }
 inline __m512bh broadcast_pair(const char* p) {
   int32_t pair;

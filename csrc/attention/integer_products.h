@@ -21,9 +21,6 @@ inline const float* tile_scales(const char* tile, int dim) {
   return reinterpret_cast<const float*>(tile + kKvTile * dim);
 }
 
-constexpr int kLine = 64;
-inline void prefetch_line(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
-
 inline void prefetch_scales(const char* tile, int dim) {
   prefetch_line(tile + kKvTile * dim);
   prefetch_line(tile + kKvTile * dim + kLine);

@@ -4,6 +4,8 @@
 // number of rows.
 #pragma once
 
+#include <immintrin.h>
+
 #include <type_traits>
 
 #include "attention/call.h"
@@ -17,9 +19,23 @@ constexpr int lane_step() {
   return sizeof(Element) == 2 ? 2 : 1;
 }
 
-// scores[r][0..32) of kRows rows against one tile of keys.
-template <class Simd, class Element, int kRows>
-inline void score_rows(const float* q, int dim, const Element* k, float* scores) {
+constexpr int kLine = 64;  // bytes
+
+// Into the second cache: what is on its way to the first one holds up the loads of others.
+inline void prefetch_line(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
+
+// The cache rows of one pair, `groups` of 16 lanes, group_elements apart.
+template <class Element>
+inline void prefetch_pair(const Element* first, int groups, int64_t group_elements) {
+  constexpr int kBytes = 2 * 16 * sizeof(Element);
+  for (int g = 0; g < groups; ++g)
+    for (int at = 0; at < kBytes; at += kLine)
+      prefetch_line(reinterpret_cast<const char*>(first + g * group_elements) + at);
+}
+
+// scores[r][0..32) of kRows rows against one tile of keys. ahead: a tile to prefetch meanwhile.
+template <class Simd, class Element, int kRows, bool kPrefetch>
+inline void score_rows(const float* q, int dim, const Element* k, [[maybe_unused]] const Element* ahead, float* scores) {
   using Vec = typename Simd::Vec;
   constexpr int kWidth = Simd::kWidth;
   for (int token = 0; token < kKvTile; token += 2 * kWidth) {
@@ -31,6 +47,7 @@ inline void score_rows(const float* q, int dim, const Element* k, float* scores)
     Vec sums[kRows][2];
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero();
     for (int pair = 0; pair < dim / 2; ++pair) {
+      if constexpr (kPrefetch) prefetch_pair(ahead + (token / 16) * dim * 16 + pair * 32, 2 * kWidth / 16, dim * 16);
       Vec even[2], odd[2];
       for (int v = 0; v < 2; ++v) Simd::load_pair(keys[v] + pair * 32, even[v], odd[v]);
       for (int r = 0; r < kRows; ++r) {
@@ -45,8 +62,8 @@ inline void score_rows(const float* q, int dim, const Element* k, float* scores)
   }
 }
 
-// out[r][0..dim) = weights of tiles [lo, hi) times V, for kRows rows.
-template <class Simd, class Element, int kRows>
+// out[r][0..dim) = weights of tiles [lo, hi) times V, for kRows rows. Prefetches tiles kTilesAhead further on.
+template <class Simd, class Element, int kRows, bool kPrefetch>
 inline void value_rows(const float* weights, int dim, const char* const* tiles, int lo, int hi, float* out) {
   using Vec = typename Simd::Vec;
   constexpr int kWidth = Simd::kWidth;
@@ -60,7 +77,9 @@ inline void value_rows(const float* weights, int dim, const char* const* tiles, 
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Simd::zero();
     for (int tile = lo; tile < hi; ++tile) {
       const Element* values = reinterpret_cast<const Element*>(tiles[tile]);
+      [[maybe_unused]] const Element* ahead = reinterpret_cast<const Element*>(tiles[tile + kTilesAhead]) + d * kKvTile;
       for (int pair = 0; pair < kKvTile / 2; ++pair) {
+        if constexpr (kPrefetch) prefetch_pair(ahead + pair * 32, 2 * kWidth / 16, kKvTile * 16);
         Vec even[2], odd[2];
         for (int v = 0; v < 2; ++v) Simd::load_pair(values + at[v] + pair * 32, even[v], odd[v]);
         for (int r = 0; r < kRows; ++r) {
@@ -103,25 +122,34 @@ struct VectorKernel {
   }
   static void scores(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
                      float* scores) {
-    for (int tile = lo; tile < hi; ++tile) {
-      for (int r = 0; r < rows; r += Simd::kRows) {
-        const int n = rows - r < Simd::kRows ? rows - r : Simd::kRows;
-        dispatch_rows<Simd::kRows>(n, [&](auto count) {
-          score_rows<Simd, Element, decltype(count)::value>(q + (first_row + r) * dim, dim,
-                                                            reinterpret_cast<const Element*>(tiles.k[tile]),
-                                                            scores + r * kScoreStride + tile * kKvTile);
+    for (int tile = lo; tile < hi; ++tile)
+      for (int r = 0; r < rows; r += Simd::kRows)
+        dispatch_rows<Simd::kRows>(rows - r < Simd::kRows ? rows - r : Simd::kRows, [&](auto count) {
+          constexpr int kCount = decltype(count)::value;
+          const Element *k = elements(tiles.k[tile]), *ahead = elements(tiles.k[tile + kTilesAhead]);
+          const float* first = q + (first_row + r) * dim;
+          float* out = scores + r * kScoreStride + tile * kKvTile;
+          if (r == 0) {
+            score_rows<Simd, Element, kCount, true>(first, dim, k, ahead, out);
+          } else {
+            score_rows<Simd, Element, kCount, false>(first, dim, k, ahead, out);
+          }
         });
-      }
-    }
   }
   static void values(const float* weights, int rows, int dim, const char* const* tiles, int lo, int hi, float* out) {
-    for (int r = 0; r < rows; r += Simd::kRows) {
-      const int n = rows - r < Simd::kRows ? rows - r : Simd::kRows;
-      dispatch_rows<Simd::kRows>(n, [&](auto count) {
-        value_rows<Simd, Element, decltype(count)::value>(weights + r * kScoreStride, dim, tiles, lo, hi, out + r * dim);
+    for (int r = 0; r < rows; r += Simd::kRows)
+      dispatch_rows<Simd::kRows>(rows - r < Simd::kRows ? rows - r : Simd::kRows, [&](auto count) {
+        constexpr int kCount = decltype(count)::value;
+        if (r == 0) {
+          value_rows<Simd, Element, kCount, true>(weights, dim, tiles, lo, hi, out);
+        } else {
+          value_rows<Simd, Element, kCount, false>(weights + r * kScoreStride, dim, tiles, lo, hi, out + r * dim);
+        }
       });
-    }
   }
+
+ private:
+  static const Element* elements(const char* tile) { return reinterpret_cast<const Element*>(tile); }
 };
 
 }  // namespace

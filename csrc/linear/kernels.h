@@ -64,7 +64,7 @@ struct NarrowRow {
   const uint8_t* at(const LinearCall& call, int64_t row) const;
 };
 
-// For AVX2 with many rows, per row: int16 a[kp], then the row's WideNorms.
+// For AVX2 with many rows, per row: int16 a[kp], of every four the second and the third exchanged; then the row's WideNorms.
 struct WideRow {
   int64_t kp;
   explicit WideRow(int64_t k) : kp(padded_k(k)) {}

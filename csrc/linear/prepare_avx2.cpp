@@ -107,10 +107,11 @@ void prepare_wide_row_avx2(const float* x, int64_t k, int64_t row, int64_t rows,
   const Quantiser quantiser(x, k);
   if (!begin_row(quantiser, row, prepared, to, layout.bytes())) return;
   const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i exchanged = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
   WideNorms norms;
   for (int64_t i = 0; i < layout.kp; i += 16) {
     const __m256i values = quantiser.sixteen(x, i, k);
-    store(to + 2 * i, values);
+    store(to + 2 * i, _mm256_shuffle_epi8(values, exchanged));
     norms.add(i, sum_of(_mm256_madd_epi16(_mm256_abs_epi16(values), ones)));
   }
   std::memcpy(to + layout.norms_offset(), norms.largest, sizeof norms.largest);

@@ -35,17 +35,27 @@ Scales load_scales(const uint8_t* scales, int half) {
   }
 }
 
-// codes: 8 columns x 4 bytes (one quad of inputs). Writes its two pairs of inputs: 8 columns x 2 integers each.
-void expand_quad(__m256i codes, const Scales& scales, int16_t* to) {
-  const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,  //
-                                         0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-  const __m256i pairs = _mm256_shuffle_epi8(codes, order), zero = _mm256_setzero_si256();
-  const __m256i first = _mm256_unpacklo_epi8(pairs, zero), second = _mm256_unpackhi_epi8(pairs, zero);
-  store(to, _mm256_add_epi16(_mm256_mullo_epi16(first, scales.e), scales.z));
-  store(to + 2 * kPanel, _mm256_add_epi16(_mm256_mullo_epi16(second, scales.e), scales.z));
+// codes: of 8 columns two 16-bit lanes each, inputs 0 and 2 of a quad, or 1 and 3. Writes their integers.
+void write_pair(__m256i codes, const Scales& scales, int16_t* to) {
+  store(to, _mm256_add_epi16(_mm256_mullo_epi16(codes, scales.e), scales.z));
 }
 
-// Inputs [begin, end) of a panel as [pair of inputs][16 columns][2] integers.
+// codes: 8 columns x 4 bytes (one quad of inputs).
+void expand_quad(__m256i codes, const Scales& scales, int16_t* to) {
+  write_pair(_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), scales, to);
+  write_pair(_mm256_srli_epi16(codes, 8), scales, to + 2 * kPanel);
+}
+
+// codes: 8 columns x 4 bytes, the low nibbles one quad, the high ones another. to: the first, other: the second.
+void expand_nibbles(__m256i codes, const Scales& scales, int16_t* to, int16_t* other) {
+  const __m256i nibble = _mm256_set1_epi16(15);
+  write_pair(_mm256_and_si256(codes, nibble), scales, to);
+  write_pair(_mm256_and_si256(_mm256_srli_epi16(codes, 8), nibble), scales, to + 2 * kPanel);
+  write_pair(_mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble), scales, other);
+  write_pair(_mm256_srli_epi16(codes, 12), scales, other + 2 * kPanel);
+}
+
+// Inputs [begin, end) of a panel as [pair of inputs][16 columns][2] integers; the pairs are those of WideRow.
 template <class F>
 void expand(const uint8_t* panel, int64_t kp, int64_t begin, int64_t end, const ReadAhead& ahead, int16_t* to) {
   for (int64_t g = begin / F::kGroup; g < end / F::kGroup; ++g, to += F::kGroup * kPanel) {
@@ -55,11 +65,10 @@ void expand(const uint8_t* panel, int64_t kp, int64_t begin, int64_t end, const 
       const Scales scales = load_scales<F>(panel + F::scale_offset(kp) + g * F::kScaleBytes, half);
       int16_t* const out = to + 16 * half;
       if constexpr (F::kBits == 4) {
-        const __m256i nibble = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
         for (int vector = 0; vector < 4; ++vector) {
-          const __m256i both = load(codes + 64 * vector + 32 * half);
-          expand_quad(_mm256_and_si256(both, nibble), scales, out + 4 * kPanel * vector);
-          expand_quad(_mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), scales, out + 4 * kPanel * (vector + 4));
+          int16_t* const first = out + 4 * kPanel * vector;
+          expand_nibbles(load(codes + 64 * vector + 32 * half), scales, first, first + 16 * kPanel);
         }
       } else {
 #pragma GCC unroll 8
