@@ -19,8 +19,8 @@ namespace octavo {
 
 // Inside a team region, on the threads of the plan: phase 1, until each fragment was in one call; then, where plan.needs_merge(),
 // a barrier and phase 2 on every thread.
-// q and out: [T, heads * head_dim] float32 with row strides ldq and ldo (elements), not overlapping. The keys and values
-// of the step's own tokens must be in the cache already. Never throws.
+// q and out: [T, heads * head_dim] float32 with row strides ldq and ldo (elements), not overlapping, or the same memory. The
+// keys and values of the step's own tokens must be in the cache already. Never throws.
 void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,
                       float* out, int64_t ldo, float scale, int thread, Range fragments);
 void attention_phase2(Isa isa, const AttentionPlan& plan, const KvCache& cache, int place, const float* q, int64_t ldq,

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runner/columns.h"
 #include "runner/meetings.h"
 #include "runner/row_values.h"
 #include "runner/segments.h"
@@ -26,7 +27,7 @@ int64_t rows_at_work(const ThreadTeam& team) { return std::max(kCachedRows, kOwn
 }  // namespace
 
 Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
-    : program_(separate_row_values(program)),
+    : program_(split_columns(separate_row_values(program))),
       isa_(isa),
       team_(team),
       kernels_(row_kernels(isa)),

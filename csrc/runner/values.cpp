@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/rooms.h"
 #include "runner/row_values.h"
 #include "runner/segments.h"
 
@@ -22,11 +23,12 @@ Values::Values(const PhaseList& program, int threads, int64_t rows_at_work)
     : vocab_size_(program.vocab_size()),
       lasting_{lasting_buffers(program, Domain::kTokens), lasting_buffers(program, Domain::kLogits)},
       of_rows_(row_buffers(program)),
-      all_rows_(program.buffer_widths().size()) {
+      rooms_(rooms(program, lasting_)) {
   int64_t floats = 0;
-  for (size_t i = 0; i < all_rows_.size(); ++i) {
+  for (size_t i = 0; i < rooms_.size(); ++i) {
     strides_.push_back(round_up(program.buffer_widths()[i], kRowAlign));
     offsets_.push_back(floats);
+    if (rooms_[i] >= static_cast<int>(all_rows_.size())) all_rows_.resize(rooms_[i] + 1);
     if (!lasting_[0][i] || !lasting_[1][i] || of_rows_[i]) floats += rows_at_work * strides_[i];
   }
   for (int thread = 0; thread < threads; ++thread) at_work_.emplace_back(floats * sizeof(float));
@@ -41,12 +43,14 @@ void Values::resize(int64_t num_tokens, int64_t num_logits) {
     repeats_[domain] = threads > 1 && rows[domain] - (rows[domain] + threads - 1) / threads <= kRowsInVain;
   for (int domain = 0; domain < 2; ++domain)
     if (rows[domain] > capacity_[domain]) capacity_[domain] = round_up(rows[domain], kGrain[domain]);
-  for (size_t i = 0; i < all_rows_.size(); ++i) {
+  for (size_t i = 0; i < rooms_.size(); ++i) {
     int64_t wanted = 0;
     for (int domain = 0; domain < 2; ++domain)
       if (lasting_[domain][i]) wanted = std::max(wanted, capacity_[domain]);
     const size_t bytes = wanted * strides_[i] * sizeof(float);
-    if (bytes > all_rows_[i].bytes()) all_rows_[i] = MappedMemory(bytes);
+    if (bytes == 0) continue;
+    MappedMemory& room = all_rows_[rooms_[i]];
+    if (bytes > room.bytes()) room = MappedMemory(bytes);
   }
 }
 

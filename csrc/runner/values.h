@@ -19,9 +19,10 @@ struct RowBlock {
   bool shared = false;  // whether it serves all
 };
 
-// Buffers whose values last beyond a segment hold all rows of a step; the others hold the rows at work, one memory a
-// thread, of which a thread with rows of its own uses its own, and the first one serves all while they share rows. While
-// threads repeat rows, each has the row values (row_values.h) in its own memory and shares the joint ones.
+// Buffers whose values last beyond a segment hold all rows of a step, in memory that those of other times share
+// (rooms.h); the others hold the rows at work, one memory a thread, of which a thread with rows of its own uses its own,
+// and the first one serves all while they share rows. While threads repeat rows, each has the row values (row_values.h)
+// in its own memory and shares the joint ones.
 class Values {
  public:
   Values(const PhaseList& program, int threads, int64_t rows_at_work);
@@ -37,7 +38,7 @@ class Values {
     const int domain = index(view.domain);
     const bool repeated = repeats_[domain] && of_rows_[view.buffer];
     if (lasting_[domain][view.buffer] && !repeated)
-      return floats(all_rows_[view.buffer]) + row * stride(view) + view.offset;
+      return floats(all_rows_[rooms_[view.buffer]]) + row * stride(view) + view.offset;
     const int memory = repeats_[domain] && !repeated ? 0 : block.memory;
     return floats(at_work_[memory]) + offsets_[view.buffer] + (row - block.at_work.begin) * stride(view) + view.offset;
   }
@@ -58,7 +59,8 @@ class Values {
   std::vector<bool> of_rows_;                  // by buffer: holds row values
   std::array<bool, 2> repeats_{};              // by domain
   std::array<int64_t, 2> capacity_{0, 0};      // rows by domain
-  std::vector<MappedMemory> all_rows_;         // by buffer; none where no value lasts
+  std::vector<int> rooms_;                     // by buffer: where its values last (rooms.h), or -1
+  std::vector<MappedMemory> all_rows_;         // by room
   std::vector<MappedMemory> at_work_;          // by thread
   MappedMemory logits_;
 };
