@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -18,6 +17,7 @@ from octavo.outputs import RequestOutput
 from octavo.prompts import TokenizedPrompt
 from octavo.request_driver import EngineError, RequestDriver, RequestObserver
 from octavo.sampling_params import SamplingParams
+from octavo.waker import Waker
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
@@ -107,6 +107,7 @@ class EngineThread:
         self._last_step = time.monotonic()
         self._stepping = False
         self._take_stats()
+        self._waker = Waker()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
@@ -335,9 +336,8 @@ class EngineThread:
             del self._held[stream]
             stream.told = True
             ready.setdefault(stream.loop, []).append(stream.ready)
-        for loop, events in ready.items():
-            with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
-                loop.call_soon_threadsafe(_set_all, events)
+        if ready:
+            self._waker.wake(ready)
 
     def _fail(self, error: Exception) -> None:
         with self._condition:
@@ -358,11 +358,7 @@ class EngineThread:
                 stream.state.end("abort", error)
                 self._tell([stream.state])
             self._loaded.close()
-
-
-def _set_all(events: list[asyncio.Event]) -> None:
-    for event in events:
-        event.set()
+        self._waker.close()
 
 
 def _engine_error(cause: Exception) -> EngineError:
