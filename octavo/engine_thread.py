@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import logging
 import threading
 import time
@@ -18,6 +18,7 @@ from octavo.outputs import RequestOutput
 from octavo.prompts import TokenizedPrompt
 from octavo.request_driver import EngineError, RequestDriver, RequestObserver
 from octavo.sampling_params import SamplingParams
+from octavo.waker import Waker
 
 if TYPE_CHECKING:
     from octavo.engine.engine import Engine
@@ -77,6 +78,7 @@ class Stream:
         self.state = state
         self.loop = loop
         self.interval = interval
+        self.told_late = state.told_late and not isinstance(state.params, BeamSearchParams)  # which end all at once
         self.ready = asyncio.Event()
         self.told = False
         self.due = 0.0
@@ -98,6 +100,7 @@ class EngineThread:
         self._commands: deque[Callable[[], None]] = deque()
         self._streams: dict[str, Stream] = {}
         self._held: dict[Stream, None] = {}  # have something to read, and are not told yet
+        self._late: dict[Stream, None] = {}  # are told late: once they are due, the engine is asked what has come
         self._updates: list[SequenceUpdate] = []  # are not handed out yet
         self._steps: list[tuple[float, int]] = []  # of which the observer was not told yet
         self._due = 0.0  # when the next reader may be told of something that does not begin or end
@@ -107,6 +110,7 @@ class EngineThread:
         self._last_step = time.monotonic()
         self._stepping = False
         self._take_stats()
+        self._waker = Waker()
         self._thread = threading.Thread(target=self._work, name="octavo-engine", daemon=True)
         self._thread.start()
 
@@ -142,9 +146,17 @@ class EngineThread:
             stream.told = False
             stream.due = time.monotonic() + stream.interval * max(1.0, len(self._streams) / FEW_STREAMS)
             self._due = min(self._due, stream.due)
-            if stream.state.error is not None:
-                raise stream.state.error
-            return stream.state.next_output()
+            state = stream.state
+            if stream.told_late and not state.finished:
+                self._late[stream] = None
+            if state.error is not None:
+                raise state.error
+            try:
+                return state.next_output()
+            except Exception as error:  # its text fails
+                self._commands.append(functools.partial(self._abort_state, state, error))
+                self._condition.notify()
+                raise
 
     def abort(self, request_id: str) -> None:
         """Ends a request; its reader is told."""
@@ -163,6 +175,7 @@ class EngineThread:
             if self._streams.get(stream.state.request_id) is stream:
                 del self._streams[stream.state.request_id]
             self._held.pop(stream, None)
+            self._late.pop(stream, None)
             if not stream.state.finished and not self._closing:
                 self._commands.append(lambda: self._abort_state(stream.state))
                 self._condition.notify()
@@ -238,12 +251,15 @@ class EngineThread:
         if not steps and not updates:
             return
         changed = self._driver.deliver(updates)
+        for stream in self._late:
+            if stream.due <= now and self._driver.catch_up(stream.state):
+                self._held[stream] = None
         if now >= self._stats_due or any(state.finished for state in changed):
             self._take_stats()
         if steps:
             self._tell_observer(steps)
         self._tell(changed, now)  # last: whom it wakes wants the lock
-        self._due = min([self._stats_due, *(stream.due for stream in self._held)])
+        self._due = min([self._stats_due, *[stream.due for stream in (*self._held, *self._late)]])
 
     def _tell_observer(self, steps: list[tuple[float, int]]) -> None:
         """Of steps, or without any that there is nothing to do."""
@@ -311,10 +327,10 @@ class EngineThread:
         if state is not None:
             self._tell([state])
 
-    def _abort_state(self, state: RequestState) -> None:
+    def _abort_state(self, state: RequestState, error: Exception | None = None) -> None:
         """Aborts this very request, not a later one with the same id."""
         if self._driver.is_running(state):
-            self._driver.abort(state.request_id)
+            self._driver.abort(state.request_id, error)
 
     def _take_stats(self) -> None:
         self._stats = self._loaded.engine.stats()
@@ -333,11 +349,11 @@ class EngineThread:
         ready: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
         for stream in [stream for stream in self._held if stream.due <= until or stream.state.finished]:
             del self._held[stream]
+            self._late.pop(stream, None)
             stream.told = True
             ready.setdefault(stream.loop, []).append(stream.ready)
-        for loop, events in ready.items():
-            with contextlib.suppress(RuntimeError):  # the loop is closed; its generators were closed with it
-                loop.call_soon_threadsafe(_set_all, events)
+        if ready:
+            self._waker.wake(ready)
 
     def _fail(self, error: Exception) -> None:
         with self._condition:
@@ -358,11 +374,7 @@ class EngineThread:
                 stream.state.end("abort", error)
                 self._tell([stream.state])
             self._loaded.close()
-
-
-def _set_all(events: list[asyncio.Event]) -> None:
-    for event in events:
-        event.set()
+        self._waker.close()
 
 
 def _engine_error(cause: Exception) -> EngineError:

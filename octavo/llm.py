@@ -195,7 +195,8 @@ class LLM:
     def _follow(self, state: RequestState) -> Iterator[RequestOutput]:
         try:
             while not state.finished:
-                if state in self.driver.step() and state.error is None:
+                changed = self.driver.step()
+                if (self.driver.catch_up(state) or state in changed) and state.error is None:
                     yield state.next_output()
             if state.error is not None:
                 raise state.error

@@ -83,7 +83,7 @@ class RequestDriver:
                 cache_salt=state.prompt.cache_salt,
                 stop_search=self._stop_search(state),
                 constraint=state.constraint,
-                only_ends=state.reads_ends_only,
+                told_late=state.told_late,
             )
         )
         self._states[state.request_id] = state
@@ -106,6 +106,8 @@ class RequestDriver:
         if state is None:
             return None
         try:
+            with suppress(Exception):  # whatever fails here, it ends
+                self.catch_up(state)
             self.engine.abort(request_id)
         finally:
             state.end("abort" if error is None else "error", error)
@@ -158,6 +160,13 @@ class RequestDriver:
             except Exception as error:
                 self.abort(state.request_id, error)
         return list(changed.values())
+
+    def catch_up(self, state: RequestState) -> bool:
+        """Takes to a request that is told late what steps have made of it by now. Whether that is anything."""
+        untold = self.engine.untold(state.request_id)
+        for index, token_ids in untold:
+            state.sequences[index].extend(token_ids)
+        return bool(untold)
 
     def commit_ahead(self, num_blocks: int) -> Iterator[None]:
         """Commits KV memory for requests to come, piece by piece; nothing may run, nor begin before the end of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 class SequenceState:
     """One sequence: its tokens, its logprobs and its text.
 
-    Text is made token by token only where somebody looks at it on the way: a stream, or stop strings. Else it
-    is decoded once at the end, which costs a fraction of it.
+    Where somebody looks at its text on the way, it is made when they do, or at once where a stop string may end it.
+    Else it is decoded once at the end, which costs a fraction of it.
     """
 
     __slots__ = (
         "_detokenizer",
         "_incremental",
+        "_num_read",
         "_params",
         "_prompt_ids",
         "_stream",
@@ -59,16 +61,21 @@ class SequenceState:
         self._tokenizer = tokenizer
         self._prompt_ids = prompt_ids
         self._text = ""
+        self._num_read = 0  # tokens of which text is made
         self._stream: TextStream | None = None
         self._incremental = incremental or bool(params.stop)
 
     @property
-    def reads_ends_only(self) -> bool:
-        """Whether nobody looks at its tokens before it ends."""
-        return not self._incremental and self.logprobs is None
+    def told_late(self) -> bool:
+        """Whether it may take several tokens at once: nothing is decided by each, and nothing comes with it."""
+        return not self._params.stop and self.logprobs is None
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Takes tokens after which it goes on."""
+        self.token_ids += token_ids
 
     def append(self, update: SequenceUpdate) -> bool:
-        """Takes one token. True when a stop string was found that the engine does not know of yet."""
+        """Takes the next tokens. True when a stop string was found that the engine does not know of yet."""
         self.token_ids += update.earlier
         self.token_ids.append(update.token_id)
         if self.logprobs is not None and update.logprobs is not None:
@@ -81,18 +88,26 @@ class SequenceState:
             if self.finish_reason is not None:
                 self._text = self._decode(self._visible_ids())
             return False
-        return self._append_text(update.token_id)
+        if self._params.stop or self.finish_reason is not None:
+            return self._add_text()
+        return False
 
     def end(self, reason: str) -> None:
         """Ends it from outside (abort, error): the text is what is complete so far."""
         if self.finish_reason is None:
-            self.finish_reason = reason
-            if self._incremental and self._stream is not None:
-                self._text += self._stream.finish()
-            elif not self._incremental:
+            if self._incremental:
+                with suppress(Exception):  # text that fails does not keep it from ending
+                    self._add_text()
+                    if self._stream is not None:
+                        self._text += self._stream.finish()
+            else:
                 self._text = self._decode(self.token_ids)
+            self.finish_reason = reason
 
     def output(self) -> CompletionOutput:
+        """What is known of it. Raises where its text cannot be made."""
+        if self._incremental:
+            self._add_text()
         return CompletionOutput(
             index=self.index,
             text=self._text,
@@ -104,11 +119,14 @@ class SequenceState:
             score=self.score,
         )
 
-    def _append_text(self, token_id: int) -> bool:
+    def _add_text(self) -> bool:
+        """Makes the text of tokens that have none. True when a stop string was found that ends it."""
+        new, self._num_read = self.token_ids[self._num_read :], len(self.token_ids)
+        if not new:
+            return False
         ended = self.finish_reason is not None
         stream = self._current_stream()
-        if not (ended and self._ends_in_stop_token()):
-            self._text += stream.append(token_id)
+        self._text += stream.extend(new[:-1] if self._ends_in_stop_token() else new)
         if stream.matched_stop is not None:
             self.finish_reason, self.stop_reason = "stop", stream.matched_stop
             return not ended
@@ -206,9 +224,9 @@ class RequestState:
         """The reader of a stream has seen the final output"""
 
     @property
-    def reads_ends_only(self) -> bool:
-        """Whether nobody looks at its tokens before they are complete."""
-        return all(sequence.reads_ends_only for sequence in self.sequences)
+    def told_late(self) -> bool:
+        """Whether it need not be told of each token as it comes."""
+        return all(sequence.told_late for sequence in self.sequences)
 
     def append(self, update: SequenceUpdate) -> bool:
         """Takes one update of one sequence. True when a stop string ended it, which the engine must be

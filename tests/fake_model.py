@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +37,9 @@ class FakeDetokenizer:
             return ""
         self._bytes = b""
         return text
+
+    def extend(self, token_ids: Iterable[int]) -> str:
+        return "".join([self.append(token_id) for token_id in token_ids])
 
     def finish(self) -> str:
         text, self._bytes = self._bytes.decode(errors="replace"), b""
@@ -91,6 +94,8 @@ class FakeEngine:
         self.max_num_seqs = max_num_seqs
         self.running: dict[str, Request] = {}
         self.progress: dict[tuple[str, int], int] = {}
+        self.kept: dict[tuple[str, int], list[int]] = {}
+        """Tokens of requests that are told late, of which no update has told yet"""
         self.aborted: list[str] = []
         self.finished: list[tuple[str, int, str]] = []
         self.steps = 0
@@ -141,7 +146,10 @@ class FakeEngine:
         self.executor.execute(None)
         self.sampler.sample(None, [])
         keys = list(self.progress)[: self.max_num_seqs]
-        return [self._next(self.running[request_id], index) for request_id, index in keys]
+        return [update for key in keys if (update := self._told(self.running[key[0]], key)) is not None]
+
+    def untold(self, request_id: str) -> list[tuple[int, list[int]]]:
+        return [(key[1], self.kept.pop(key)) for key in list(self.kept) if key[0] == request_id]
 
     def close(self) -> None:
         pass
@@ -172,6 +180,16 @@ class FakeEngine:
             steps=self.steps,
         )
         return EngineStats(**fields)
+
+    def _told(self, request: Request, key: tuple[str, int]) -> SequenceUpdate | None:
+        """A sequence's next token, or None where it is kept for later."""
+        first = not self.progress[key]
+        update = self._next(request, key[1])
+        if request.told_late and not first and update.finish_reason is None:
+            self.kept.setdefault(key, []).append(update.token_id)
+            return None
+        update.earlier = self.kept.pop(key, [])
+        return update
 
     def _next(self, request: Request, index: int) -> SequenceUpdate:
         params, key = request.params, (request.request_id, index)
@@ -216,6 +234,7 @@ class FakeEngine:
         self.running.pop(request_id, None)
         for key in [key for key in self.progress if key[0] == request_id]:
             del self.progress[key]
+            self.kept.pop(key, None)
 
 
 def echo(request: Request) -> str:

@@ -202,6 +202,44 @@ def test_abort_gives_what_was_made_within_the_interval(fake_model: LoadedModel) 
     asyncio.run(main())
 
 
+def test_between_its_outputs_a_stream_costs_the_engine_nothing(fake_model: LoadedModel) -> None:
+    engine: Any = fake_model.engine
+    engine.before_step = lambda: time.sleep(0.001)
+    step, told = engine.step, []
+
+    def counted_step() -> Any:
+        updates = step()
+        told.extend(updates)
+        return updates
+
+    engine.step = counted_step
+    engine.untold = None  # nobody asks
+
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model) as llm:
+            outputs = await collect(llm, "x" * 300, interval=60.0)
+            assert [len(output.outputs[0].token_ids) for output in outputs] == [1, 301]
+            assert len(told) == 2
+            assert joined(outputs) == outputs[-1].outputs[0].text == "X" * 300
+
+    asyncio.run(main())
+
+
+def test_outputs_of_several_sequences_have_all_that_each_has_made(fake_model: LoadedModel) -> None:
+    engine: Any = fake_model.engine
+    engine.before_step = lambda: time.sleep(0.001)
+
+    async def main() -> None:
+        async with AsyncLLM.from_loaded(fake_model) as llm:
+            outputs = await collect(llm, "hello " * 20, SamplingParams(max_tokens=500, n=3))
+            for output in outputs:
+                assert len({completion.text for completion in output.outputs}) == 1
+            for place in range(3):
+                assert "".join(output.outputs[place].delta for output in outputs) == "HELLO " * 20
+
+    asyncio.run(main())
+
+
 def test_stop_string_ends_a_stream_at_once_within_its_interval(fake_model: LoadedModel) -> None:
     async def main() -> None:
         async with AsyncLLM.from_loaded(fake_model) as llm:
@@ -263,8 +301,9 @@ def test_error_update_ends_its_request_only(fake_model: LoadedModel) -> None:
     asyncio.run(main())
 
 
-def test_failing_text_ends_its_request_only() -> None:
-    model = make_fake_model(lambda request: "boom" if request.request_id == "bad" else echo(request))
+@pytest.mark.parametrize("answer", ["boom", "xxxxb", "xxxxboom"])
+def test_failing_text_ends_its_request_only(answer: str) -> None:
+    model = make_fake_model(lambda request: answer if request.request_id == "bad" else echo(request))
     tokenizer: Any = model.tokenizer
     make = tokenizer.detokenizer
 

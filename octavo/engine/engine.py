@@ -14,7 +14,7 @@ from octavo.beam_search_params import BeamSearchParams
 from octavo.engine.beam_search import BeamSearch
 from octavo.engine.beam_steps import BeamRows, advance_beams, beam_updates, check_width, score_beams, search_of
 from octavo.engine.block_pool import BlockPool
-from octavo.engine.cache_key import HashFunction, encode_fields, sha256
+from octavo.engine.cache_key import CacheFields, HashFunction, encode_fields, sha256
 from octavo.engine.engine_config import EngineConfig
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.prefix_cache import PrefixCache
@@ -95,13 +95,9 @@ class Engine:
         params = request.params
         max_len = self._max_len(request)
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        request.namespace = encode_fields(
-            [
-                ("cache_namespace", self.config.cache_namespace),
-                ("block_size", self.config.block_size),
-                *request.cache_fields,
-            ]
-        )
+        config = self.config
+        fields: CacheFields = (("cache_namespace", config.cache_namespace), ("block_size", config.block_size))
+        request.namespace = encode_fields((*fields, *request.cache_fields))
         request.prompt_logprobs = None if params.prompt_logprobs is None else [None]
         number = 1 if isinstance(params, BeamSearchParams) else params.n
         request.sequences = new_sequences(request, number, self._new_state, seed, self._eos, max_len)
@@ -126,6 +122,11 @@ class Engine:
             return False
         self._finish(request.sequences[index], reason)
         return True
+
+    def untold(self, request_id: str) -> list[tuple[int, list[int]]]:
+        """Of a request that is told late: (index, tokens since the last update or call) of sequences that have any."""
+        request = self._requests.get(request_id)
+        return [] if request is None else request.take_untold()
 
     def _check_prompt(self, request: Request) -> None:
         prompt, limit = request.prompt_token_ids, self.config.max_model_len
@@ -283,7 +284,7 @@ class Engine:
         )
         if reason is not None:
             self._finish(sequence, reason)
-        elif request.only_ends:
+        elif request.told_late:
             sequence.num_told = length
         return update
 

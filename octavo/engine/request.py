@@ -98,7 +98,7 @@ class Sequence:
         return self.finish_reason is not None
 
     def take_untold(self, end: int) -> list[int]:
-        """Its tokens up to `end` of which no update has told; one does now."""
+        """Its tokens up to `end` of which nobody was told; now somebody is."""
         if not self.num_told:
             return []
         first, self.num_told = self.num_told, end
@@ -121,7 +121,6 @@ class Request:
         "namespace",
         "num_cached_tokens",
         "num_preemptions",
-        "only_ends",
         "params",
         "pending",
         "prompt_logprobs",
@@ -130,6 +129,7 @@ class Request:
         "sequences",
         "status",
         "stop_search",
+        "told_late",
     )
 
     def __init__(
@@ -141,7 +141,7 @@ class Request:
         cache_fields: CacheFields = (),
         stop_search: StopSearch | None = None,
         constraint: Constraint | None = None,
-        only_ends: bool = False,
+        told_late: bool = False,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = [int(token) for token in prompt_token_ids]
@@ -166,8 +166,9 @@ class Request:
         """Finds stop strings in beams; those of other sequences are found by the caller"""
         self.constraint = constraint
         """What limits the tokens of its sequences, each of which gets a fork"""
-        self.only_ends = only_ends
-        """Nobody looks at its tokens on the way: updates come with first tokens and at ends, and bring the others"""
+        self.told_late = told_late
+        """Nobody needs each token as it comes: updates come with first tokens and at ends and bring the others, or
+        take_untold() does"""
         self.beam_search: BeamSearch | None = None
         """Where its sequences are beams"""
 
@@ -195,6 +196,15 @@ class Request:
     def resumes_siblings(self) -> bool:
         """Whether sequences with output wait for the leader's prompt blocks."""
         return bool(self.pending) and self.pending[0].num_output_tokens > 0
+
+    def take_untold(self) -> list[tuple[int, list[int]]]:
+        """(index, tokens that nobody was told of) of those sequences that go on and have any; now somebody is."""
+        untold = []
+        for sequence in self.sequences:
+            end = len(sequence.token_ids)
+            if 0 < sequence.num_told < end and sequence.finish_reason is None:
+                untold.append((sequence.index, sequence.take_untold(end)))
+        return untold
 
 
 @lru_cache(maxsize=256)

@@ -31,8 +31,8 @@ class BeamScore(NamedTuple):
 @dataclass(slots=True)
 class SequenceUpdate:
     """One new token of one sequence, or the end of a sequence without one. Of a beam search the first update, without
-    a token, says that it has begun; the beams come whole, when all is known. A request with only_ends is told of its
-    first tokens and of its ends."""
+    a token, says that it has begun; the beams come whole, when all is known. Of a request that is
+    told late, first tokens and ends are told of themselves, and others with them or where they are asked for."""
 
     request_id: str
     index: int
@@ -56,7 +56,7 @@ class SequenceUpdate:
     beam: BeamScore | None = None
     """With the last token of a beam"""
     earlier: Sequence[int] = ()
-    """Tokens before this one that no update has told of: those of a request that is told of ends only"""
+    """Tokens before this one that no update has told of: those of a request that is told late"""
 
 
 def token_logprob(logprob: Any, top: Any | None) -> TokenLogprob:

@@ -15,6 +15,9 @@ class IncrementalDetokenizer(Protocol):
     def append(self, token_id: int) -> str:
         """Take a token; the text that no later token can change, often none for half a character."""
 
+    def extend(self, token_ids: Sequence[int]) -> str:
+        """Take tokens at once, for less; the text that no later token can change."""
+
     def finish(self) -> str:
         """The rest, at the end of the text: half a character becomes U+FFFD. More calls give nothing."""
 
@@ -52,16 +55,22 @@ class ByteDetokenizer:
 
     def append(self, token_id: int) -> str:
         """Take a token; the characters that are complete now."""
-        data = self._table[token_id]
+        return self._take(self._table[token_id])
+
+    def extend(self, token_ids: Sequence[int]) -> str:
+        """Take tokens at once; the characters that are complete then."""
+        return self._take(b"".join([self._table[token_id] for token_id in token_ids]))
+
+    def finish(self) -> str:
+        """An incomplete character as U+FFFD, else nothing."""
+        return self._decode(b"", True)
+
+    def _take(self, data: bytes) -> str:
         if self._strip and data:
             self._strip = False
             if data.startswith(b" "):
                 data = data[1:]
         return self._decode(data)
-
-    def finish(self) -> str:
-        """An incomplete character as U+FFFD, else nothing."""
-        return self._decode(b"", True)
 
 
 class PrefixDetokenizer:
@@ -78,7 +87,11 @@ class PrefixDetokenizer:
 
     def append(self, token_id: int) -> str:
         """Take a token; the new text, without trailing U+FFFD that may be half a character."""
-        self._ids.append(token_id)
+        return self.extend((token_id,))
+
+    def extend(self, token_ids: Sequence[int]) -> str:
+        """Take tokens at once; the new text in the same way."""
+        self._ids += token_ids
         return self._give(self._decode(self._ids).rstrip(_INCOMPLETE))
 
     def finish(self) -> str:

@@ -43,11 +43,11 @@ class TextStream:
             self._parts = ["".join(self._parts)]
         return self._parts[0] if self._parts else ""
 
-    def append(self, token_id: int) -> str:
-        """Take the next generated token; the text that is now certain, often none."""
+    def extend(self, token_ids: Sequence[int]) -> str:
+        """Take the next generated tokens; the text that is now certain, often none."""
         if self._finished or self.matched_stop is not None:
             return ""
-        return self._emit(self._detokenizer.append(token_id))
+        return self._emit(self._detokenizer.extend(token_ids))
 
     def finish(self) -> str:
         """The end of generation: whatever was held back. More calls give nothing."""

@@ -241,15 +241,15 @@ def test_unseeded_requests_differ():
     assert len(set(map(tuple, answers))) == 3
 
 
-def told_at_ends(name, tokens, **params):
+def told_late(name, tokens, **params):
     made = request(name, tokens, logprobs=None, **params)
-    made.only_ends = True
+    made.told_late = True
     return made
 
 
-def test_of_a_request_with_only_ends_the_first_tokens_and_the_ends_are_told():
+def test_of_a_request_that_is_told_late_the_first_tokens_and_the_ends_are_told():
     engine = make_engine()
-    engine.add_request(told_at_ends("a", prompt(0, 9), n=2, max_tokens=6))
+    engine.add_request(told_late("a", prompt(0, 9), n=2, max_tokens=6))
     updates = [engine.step() for _ in range(4)]
     engine.scheduler.preempt_all()
     while engine.has_unfinished:
@@ -262,11 +262,50 @@ def test_of_a_request_with_only_ends_the_first_tokens_and_the_ends_are_told():
         assert (first.finish_reason, last.finish_reason) == (None, "length")
 
 
-def test_of_a_request_with_only_ends_a_failure_tells_what_came_before_it():
+def test_of_a_request_that_is_told_late_a_failure_tells_what_came_before_it():
     engine = make_engine()
-    engine.add_request(told_at_ends("a", prompt(0, 9), max_tokens=9))
+    engine.add_request(told_late("a", prompt(0, 9), max_tokens=9))
     engine._requests["a"].sequences[0].state.fail_at = 5
     first, last = [update for _ in range(9) for update in engine.step()]
     alone = run(make_engine(), [request("a", prompt(0, 9), max_tokens=4)])["a"]
     assert [first.token_id, *last.earlier] == alone.tokens[0]
     assert (last.token_id, last.finish_reason) == (-1, "error")
+
+
+def test_of_a_request_that_is_told_late_tokens_on_the_way_are_told_where_they_are_asked_for():
+    engine = make_engine()
+    engine.add_request(told_late("a", prompt(0, 9), n=2, max_tokens=9))
+    tokens: dict[int, list[int]] = {0: [], 1: []}
+
+    def take():
+        untold = engine.untold("a")
+        for index, new in untold:
+            tokens[index] += new
+        return [len(new) for _, new in untold]
+
+    def step():
+        updates = engine.step()
+        for update in updates:
+            tokens[update.index] += [*update.earlier, update.token_id]
+        return len(updates)
+
+    assert step() == 2
+    assert take() == [], "first tokens are told of themselves"
+    assert [step(), step(), step()] == [0, 0, 0]
+    assert take() == [3, 3]
+    assert take() == []
+    step()
+    engine.scheduler.preempt_all()
+    assert take() == [1, 1], "also of one that waits"
+    while engine.has_unfinished:
+        step()
+    assert take() == []
+    assert tokens == run(make_engine(), [request("a", prompt(0, 9), n=2, max_tokens=9)])["a"].tokens
+
+
+def test_of_other_requests_nothing_is_left_untold():
+    engine = make_engine()
+    engine.add_request(request("a", prompt(0, 9), max_tokens=9))
+    engine.step()
+    engine.step()
+    assert engine.untold("a") == engine.untold("nobody") == []

@@ -43,6 +43,16 @@ def test_any_ids_stream_to_their_decoding(name, ids, skip):
     assert "".join(deltas) == tokenizer.decode(ids, skip)
 
 
+@given(NAMES, st.lists(st.integers(-2, 320), max_size=40), st.integers(1, 5), st.booleans())
+def test_tokens_at_once_give_the_text_that_they_give_one_by_one(name, ids, every, skip):
+    tokenizer = _TOKENIZERS[name]
+    together, one_by_one = tokenizer.detokenizer(skip), tokenizer.detokenizer(skip)
+    for at in range(0, len(ids), every):
+        some = ids[at : at + every]
+        assert together.extend(some) == "".join(map(one_by_one.append, some))
+    assert together.finish() == one_by_one.finish()
+
+
 @given(NAMES, st.lists(st.sampled_from(SCRIPTS), max_size=4), st.integers(1, 8))
 def test_text_of_many_scripts_streams_without_broken_characters(name, parts, every):
     tokenizer = _TOKENIZERS[name]

@@ -14,9 +14,11 @@ def detokenizer(tokens):
     return ByteDetokenizer(dict(enumerate(tokens)), strip_leading_space=False)
 
 
-def run(tokens, stop, include_stop=False):
+def run(tokens, stop, include_stop=False, every=1):
+    """The deltas of so many tokens at once, the last one's, and the stream."""
     stream = TextStream(detokenizer(tokens), stop, include_stop)
-    deltas = [stream.append(token_id) for token_id in range(len(tokens))]
+    ids = range(len(tokens))
+    deltas = [stream.extend(ids[at : at + every]) for at in range(0, len(ids), every)]
     return [*deltas, stream.finish()], stream
 
 
@@ -34,13 +36,14 @@ def cut(text, stop, include_stop):
     st.lists(st.text("ab\n你é", max_size=4), max_size=12),
     st.lists(st.text("ab\n你é", min_size=1, max_size=5), max_size=3),
     st.booleans(),
+    st.integers(1, 4),
     st.data(),
 )
-def test_joined_deltas_are_the_text_cut_at_the_stop(parts, stop, include_stop, data):
+def test_joined_deltas_are_the_text_cut_at_the_stop(parts, stop, include_stop, every, data):
     whole = "".join(parts).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=10)))
     tokens = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-    deltas, stream = run(tokens, tuple(stop), include_stop)
+    deltas, stream = run(tokens, tuple(stop), include_stop, every)
     text, matched = cut(whole.decode(), stop, include_stop)
     assert "".join(deltas) == text == stream.text
     assert (stream.matched_stop, stream.stopped) == (matched, matched is not None)
@@ -88,7 +91,7 @@ def test_the_stop_that_is_complete_first_wins():
 
 def test_tokens_after_the_stop_are_ignored():
     stream = TextStream(detokenizer([b"a.", b"b"]), (".",))
-    assert [stream.append(0), stream.append(1), stream.finish(), stream.text] == ["a", "", "", "a"]
+    assert [stream.extend([0]), stream.extend([1]), stream.finish(), stream.text] == ["a", "", "", "a"]
 
 
 def test_a_stop_is_found_in_the_flush_of_an_incomplete_character():
@@ -116,7 +119,7 @@ def test_work_per_token_does_not_grow_with_the_text():
             return super().__iter__()
 
     class Fixed:
-        def append(self, token_id):
+        def extend(self, token_ids):
             return Letters("aaab")
 
         def finish(self):
@@ -124,5 +127,5 @@ def test_work_per_token_does_not_grow_with_the_text():
 
     stream = TextStream(Fixed(), ("aaaaab", "baaaac"))
     for _ in range(500):
-        stream.append(0)
+        stream.extend([0])
     assert looked == 2000
