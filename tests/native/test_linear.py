@@ -165,7 +165,7 @@ def test_largest_codes_and_activations_do_not_overflow(fmt: str, isa: str, team:
     both_planes = np.where(np.arange(k) == 0, 1, 8128 / 8191)
     each_other, each_pair = (1 - np.arange(k) // step % 2 * 2 for step in (1, 2))
     half = np.stack([both_planes, np.ones(k), both_planes * each_other, both_planes * each_pair])
-    patterns = np.concatenate([half, -half])
+    patterns = np.stack([half, -half], axis=1).reshape(-1, k)
     for byte in (0x00, 0x7F, 0x80, 0xFF):
         weight = pack_one_byte(fmt, byte, 17, k, team)
         w_int, scales = weight.integers()
