@@ -19,10 +19,11 @@ class WorkShares {
   // Gives `thread` the units [begin, end), below 2^32; each thread for itself, a barrier before anyone takes.
   void deal(int thread, Range units) { left_[thread].units.store(pack(units.begin, units.end), std::memory_order_relaxed); }
 
-  // At most `most` units, which nobody else gets; an empty range where none are left.
-  Range take(int thread, int64_t most) {
+  // At most `most` units, which nobody else gets; an empty range where none are left. From others a thread takes them where
+  // those have at least `worth` left.
+  Range take(int thread, int64_t most, int64_t worth = 1) {
     const Range own = take_front(left_[thread].units, most);
-    return own.begin < own.end || num_threads_ == 1 ? own : take_over(most);
+    return own.begin < own.end || num_threads_ == 1 ? own : take_over(most, worth);
   }
 
  private:
@@ -45,7 +46,7 @@ class WorkShares {
     }
   }
 
-  Range take_over(int64_t most) {
+  Range take_over(int64_t most, int64_t worth) {
     for (;;) {
       Left* largest = nullptr;
       uint64_t seen = 0;
@@ -53,7 +54,7 @@ class WorkShares {
         const uint64_t units = each->units.load(std::memory_order_relaxed);
         if (size(units) > size(seen)) largest = each, seen = units;
       }
-      if (largest == nullptr) return {0, 0};
+      if (size(seen) < worth) return {0, 0};
       const Range left = unpack(seen);
       const int64_t begin = std::max(left.end - most, left.begin);
       if (largest->units.compare_exchange_strong(seen, pack(left.begin, begin), std::memory_order_relaxed))

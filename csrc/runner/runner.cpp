@@ -18,7 +18,11 @@ namespace {
 constexpr int64_t kOwnedRows = 32;
 constexpr int64_t kRowAlign = 16;  // floats in a cache line
 constexpr int64_t kAttentionPieces = 16;  // of a thread's share
+constexpr int64_t kWorthPieces = 2;  // of a linear: with fewer left a thread is done before another has fetched one of them
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
+
+// Products in a piece of a linear's columns: some 20 us, beside which what a call takes to begin is nothing.
+int64_t piece_products(Isa isa) { return int64_t{1} << (isa == Isa::kAvx2 ? 20 : isa == Isa::kAmx ? 23 : 22); }
 
 // A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
 // do not keep rows, all of them.
@@ -187,7 +191,7 @@ void Runner::run_thread(const StepView& step, int thread, int64_t start) {
         if (!values_.repeats(*domain) || row_phase->joint) block.rows = share(block.rows.end, thread, team_.size());
         run_rows(*row_phase, step, block, thread, start);
       } else if (const auto& linear = std::get<LinearPhase>(phase); block.rows.end > 0) {
-        run_linear(linear, block, share(linear.panels(), thread, team_.size()), thread, next_weights_[i][thread]);
+        run_columns(linear, block, thread, work_[turn], next_weights_[i][thread]);
       }
     }
     const bool meets = meets_after(i);
@@ -324,11 +328,27 @@ void Runner::run_linear(const LinearPhase& phase, const RowBlock& block, Range p
   }
 }
 
-// This thread's share of a phase, where threads that are done take over from others: own rows, and attention between them.
+// A thread's columns of all rows. Where threads do not repeat these, who is done takes over from others.
+void Runner::run_columns(const LinearPhase& phase, const RowBlock& block, int thread, WorkShares& work, const uint8_t* next) {
+  const Range own = share(phase.panels(), thread, team_.size());
+  if (values_.repeats(phase.out.domain)) return run_linear(phase, block, own, thread, next);
+  const int64_t rows = block.at_work.end - block.at_work.begin, k = phase.parts.front().weight->k();
+  const int64_t most = std::max<int64_t>(1, piece_products(isa_) / (rows * k * kPanel));
+  for (Range piece; (piece = work.take(thread, most, kWorthPieces * most)).begin < piece.end;) {
+    const bool goes_on = piece.begin >= own.begin && piece.end < own.end;
+    run_linear(phase, block, piece, thread, goes_on ? phase.panel(piece.end) : next);
+  }
+}
+
+// This thread's share of a phase, where threads that are done take over from others: own rows, attention between them, and
+// columns of shared rows.
 void Runner::deal_out(size_t index, const StepView& step, int thread, WorkShares& work) const {
   if (index >= program_.phases().size()) return;
   const Phase& phase = program_.phases()[index];
   const Domain* const domain = domain_of(phase);
+  const auto* const linear = std::get_if<LinearPhase>(&phase);
+  if (linear != nullptr && !owns_rows(*domain, step))
+    return work.deal(thread, share(linear->panels(), thread, team_.size()));
   if (!owns_rows(domain == nullptr ? Domain::kTokens : *domain, step)) return;
   const auto* attention = std::get_if<AttentionPhase>(&phase);
   const int64_t units = attention ? 0 : (rows_of(*domain, step) + kOwnedRows - 1) / kOwnedRows;

@@ -66,6 +66,7 @@ class Runner {
   HeadRange heads_to_write(const WriteKvRow& op, int sequence, int thread) const;
   void find_next_weights();
   void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread, const uint8_t* next);
+  void run_columns(const LinearPhase& phase, const RowBlock& block, int thread, WorkShares& work, const uint8_t* next);
   void deal_out(size_t phase, const StepView& step, int thread, WorkShares& work) const;
   void run_attention(const AttentionPhase& phase, const StepView& step, int thread, WorkShares& work);
 
@@ -90,7 +91,7 @@ class Runner {
   bool meets_at_start_ = true;
   std::vector<bool> meetings_;      // of each phase: see meetings.h
   std::vector<std::vector<const uint8_t*>> next_weights_;  // of each phase and thread: see find_next_weights
-  WorkShares work_[2];  // of steps in which threads keep rows: of the phase at work, and of the next one
+  WorkShares work_[2];  // of the phase at work, and of the next one
   bool detail_ = false;
 };
 
