@@ -17,7 +17,7 @@ namespace {
 // A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
 constexpr int64_t kOwnedRows = 32;
 constexpr int64_t kRowAlign = 16;  // floats in a cache line
-constexpr int64_t kAttentionPieces = 16;  // of a thread's share
+constexpr int64_t kAttentionPieces = 16, kShortAttentionPieces = 4;  // of a thread's share, with rows of its own and without
 constexpr int64_t kWorthPieces = 2;  // of a linear: with fewer left a thread is done before another has fetched one of them
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
 
@@ -340,19 +340,19 @@ void Runner::run_columns(const LinearPhase& phase, const RowBlock& block, int th
   }
 }
 
-// This thread's share of a phase, where threads that are done take over from others: own rows, attention between them, and
-// columns of shared rows.
+// This thread's share of a phase, where threads that are done take over from others: attention, own rows, and columns of
+// shared rows.
 void Runner::deal_out(size_t index, const StepView& step, int thread, WorkShares& work) const {
   if (index >= program_.phases().size()) return;
   const Phase& phase = program_.phases()[index];
   const Domain* const domain = domain_of(phase);
+  if (domain == nullptr) return work.deal(thread, plans_[std::get<AttentionPhase>(phase).plan].fragments(thread));
   const auto* const linear = std::get_if<LinearPhase>(&phase);
-  if (linear != nullptr && !owns_rows(*domain, step))
-    return work.deal(thread, share(linear->panels(), thread, team_.size()));
-  if (!owns_rows(domain == nullptr ? Domain::kTokens : *domain, step)) return;
-  const auto* attention = std::get_if<AttentionPhase>(&phase);
-  const int64_t units = attention ? 0 : (rows_of(*domain, step) + kOwnedRows - 1) / kOwnedRows;
-  work.deal(thread, attention ? plans_[attention->plan].fragments(thread) : share(units, thread, team_.size()));
+  if (owns_rows(*domain, step)) {
+    work.deal(thread, share((rows_of(*domain, step) + kOwnedRows - 1) / kOwnedRows, thread, team_.size()));
+  } else if (linear != nullptr) {
+    work.deal(thread, share(linear->panels(), thread, team_.size()));
+  }
 }
 
 void Runner::run_attention(const AttentionPhase& phase, const StepView& step, int thread, WorkShares& work) {
@@ -366,11 +366,13 @@ void Runner::run_attention(const AttentionPhase& phase, const StepView& step, in
     attention_phase1(isa_, plan, *kv_, phase.place, q, q_stride, out, out_stride, scale, thread, fragments);
   };
   const Range own = plan.fragments(thread);
-  if (owns_rows(Domain::kTokens, step)) {
-    const int64_t most = std::max<int64_t>(1, (own.end - own.begin) / kAttentionPieces);
-    for (Range piece; (piece = work.take(thread, most)).begin < piece.end;) attend(piece);
-  } else {
+  if (values_.repeats(Domain::kTokens)) {
     attend(own);
+  } else {
+    const bool owns = owns_rows(Domain::kTokens, step);
+    const int64_t pieces = owns ? kAttentionPieces : kShortAttentionPieces;
+    const int64_t most = std::max<int64_t>(1, (own.end - own.begin) / pieces);
+    for (Range piece; (piece = work.take(thread, most, owns ? 1 : most)).begin < piece.end;) attend(piece);
   }
   if (!plan.needs_merge()) return;
   team_.barrier(thread);
