@@ -17,7 +17,7 @@ namespace {
 // A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
 constexpr int64_t kOwnedRows = 32;
 constexpr int64_t kRowAlign = 16;  // floats in a cache line
-constexpr int64_t kAttentionPieces = 16, kShortAttentionPieces = 4;  // of a thread's share, with rows of its own and without
+constexpr int64_t kOwnAttentionPieces = 16, kSharedAttentionPieces = 4;  // of a thread's share, by who keeps the rows
 constexpr int64_t kWorthPieces = 2;  // of a linear: with fewer left a thread is done before another has fetched one of them
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
 
@@ -347,10 +347,9 @@ void Runner::deal_out(size_t index, const StepView& step, int thread, WorkShares
   const Phase& phase = program_.phases()[index];
   const Domain* const domain = domain_of(phase);
   if (domain == nullptr) return work.deal(thread, plans_[std::get<AttentionPhase>(phase).plan].fragments(thread));
-  const auto* const linear = std::get_if<LinearPhase>(&phase);
   if (owns_rows(*domain, step)) {
     work.deal(thread, share((rows_of(*domain, step) + kOwnedRows - 1) / kOwnedRows, thread, team_.size()));
-  } else if (linear != nullptr) {
+  } else if (const auto* linear = std::get_if<LinearPhase>(&phase)) {
     work.deal(thread, share(linear->panels(), thread, team_.size()));
   }
 }
@@ -370,7 +369,7 @@ void Runner::run_attention(const AttentionPhase& phase, const StepView& step, in
     attend(own);
   } else {
     const bool owns = owns_rows(Domain::kTokens, step);
-    const int64_t pieces = owns ? kAttentionPieces : kShortAttentionPieces;
+    const int64_t pieces = owns ? kOwnAttentionPieces : kSharedAttentionPieces;
     const int64_t most = std::max<int64_t>(1, (own.end - own.begin) / pieces);
     for (Range piece; (piece = work.take(thread, most, owns ? 1 : most)).begin < piece.end;) attend(piece);
   }

@@ -98,7 +98,7 @@ class TokenOffsets:
         offsets = []
         for token_id in token_ids:
             offsets.append(self.position)
-            self.position += len(self._detokenizer.append(token_id))
+            self.position += len(self._detokenizer.extend((token_id,)))
         return offsets
 
 

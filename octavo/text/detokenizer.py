@@ -1,4 +1,4 @@
-"""Token ids to text, one token at a time."""
+"""Token ids to text, as they come."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ _INCOMPLETE = "\ufffd"
 
 
 class IncrementalDetokenizer(Protocol):
-    """The joined results of append and the final finish equal the decoding of all ids at once."""
-
-    def append(self, token_id: int) -> str:
-        """Take a token; the text that no later token can change, often none for half a character."""
+    """The joined results of extend and the final finish equal the decoding of all ids at once."""
 
     def extend(self, token_ids: Sequence[int]) -> str:
-        """Take tokens at once, for less; the text that no later token can change."""
+        """Take the next tokens; the text that no later token can change, often none for half a character."""
 
     def finish(self) -> str:
         """The rest, at the end of the text: half a character becomes U+FFFD. More calls give nothing."""
@@ -53,24 +50,18 @@ class ByteDetokenizer:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._strip = strip_leading_space
 
-    def append(self, token_id: int) -> str:
-        """Take a token; the characters that are complete now."""
-        return self._take(self._table[token_id])
-
     def extend(self, token_ids: Sequence[int]) -> str:
-        """Take tokens at once; the characters that are complete then."""
-        return self._take(b"".join([self._table[token_id] for token_id in token_ids]))
-
-    def finish(self) -> str:
-        """An incomplete character as U+FFFD, else nothing."""
-        return self._decode(b"", True)
-
-    def _take(self, data: bytes) -> str:
+        """Take the next tokens; the characters that are complete then."""
+        data = b"".join([self._table[token_id] for token_id in token_ids])
         if self._strip and data:
             self._strip = False
             if data.startswith(b" "):
                 data = data[1:]
         return self._decode(data)
+
+    def finish(self) -> str:
+        """An incomplete character as U+FFFD, else nothing."""
+        return self._decode(b"", True)
 
 
 class PrefixDetokenizer:
@@ -85,12 +76,8 @@ class PrefixDetokenizer:
         self._ids: list[int] = []
         self._given = ""
 
-    def append(self, token_id: int) -> str:
-        """Take a token; the new text, without trailing U+FFFD that may be half a character."""
-        return self.extend((token_id,))
-
     def extend(self, token_ids: Sequence[int]) -> str:
-        """Take tokens at once; the new text in the same way."""
+        """Take the next tokens; the new text, without trailing U+FFFD that may be half a character."""
         self._ids += token_ids
         return self._give(self._decode(self._ids).rstrip(_INCOMPLETE))
 

@@ -33,7 +33,7 @@ NAMES = st.sampled_from(["bpe", "spm", "spm without prefix"])
 
 
 def stream(detokenizer, ids):
-    return [*(detokenizer.append(token_id) for token_id in ids), detokenizer.finish()]
+    return [*(detokenizer.extend([token_id]) for token_id in ids), detokenizer.finish()]
 
 
 @given(NAMES, st.lists(st.integers(-2, 320), max_size=40), st.booleans())
@@ -49,7 +49,7 @@ def test_tokens_at_once_give_the_text_that_they_give_one_by_one(name, ids, every
     together, one_by_one = tokenizer.detokenizer(skip), tokenizer.detokenizer(skip)
     for at in range(0, len(ids), every):
         some = ids[at : at + every]
-        assert together.extend(some) == "".join(map(one_by_one.append, some))
+        assert together.extend(some) == "".join(one_by_one.extend([token_id]) for token_id in some)
     assert together.finish() == one_by_one.finish()
 
 
@@ -75,8 +75,8 @@ def test_incomplete_characters_are_held_back_and_flushed_once(name):
     tokenizer = _TOKENIZERS[name]
     detokenizer = tokenizer.detokenizer()
     ids = byte_ids(tokenizer, "x你".encode())
-    assert [detokenizer.append(token_id) for token_id in ids] == ["x", "", "", "你"]
-    assert [detokenizer.append(token_id) for token_id in ids[:3]] == ["x", "", ""]
+    assert [detokenizer.extend([token_id]) for token_id in ids] == ["x", "", "", "你"]
+    assert [detokenizer.extend([token_id]) for token_id in ids[:3]] == ["x", "", ""]
     assert detokenizer.finish() == "\ufffd"
     assert detokenizer.finish() == ""
 
@@ -84,7 +84,7 @@ def test_incomplete_characters_are_held_back_and_flushed_once(name):
 def test_an_invalid_byte_costs_one_replacement_character_at_once():
     tokenizer = _TOKENIZERS["bpe"]
     detokenizer = tokenizer.detokenizer()
-    deltas = [detokenizer.append(token_id) for token_id in byte_ids(tokenizer, b"\xe4\xbda\xffb")]
+    deltas = [detokenizer.extend([token_id]) for token_id in byte_ids(tokenizer, b"\xe4\xbda\xffb")]
     assert deltas == ["", "", "\ufffda", "\ufffd", "b"]
 
 
@@ -127,4 +127,4 @@ def test_prefix_detokenizer_equals_the_whole(ids):
 def test_prefix_detokenizer_waits_while_earlier_text_changes():
     texts = {1: "a", 2: "b ", 3: "ab.c"}
     detokenizer = PrefixDetokenizer(lambda ids: texts[len(ids)])
-    assert [detokenizer.append(0) for _ in range(3)] == ["a", "", "b.c"]
+    assert [detokenizer.extend([0]) for _ in range(3)] == ["a", "", "b.c"]

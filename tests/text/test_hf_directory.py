@@ -79,7 +79,7 @@ def test_ids_and_text_equal_the_library_s(tmp_path, make, text):
     assert tokenizer.decode(ids) == backend.decode(ids)
     assert tokenizer.decode(ids, False) == backend.decode(ids, skip_special_tokens=False)
     for detokenizer in (tokenizer.detokenizer(), PrefixDetokenizer(lambda ids: backend.decode(ids))):
-        assert "".join(map(detokenizer.append, ids)) + detokenizer.finish() == backend.decode(ids)
+        assert "".join(detokenizer.extend([token_id]) for token_id in ids) + detokenizer.finish() == backend.decode(ids)
 
 
 @pytest.mark.parametrize("make", BACKENDS)
@@ -169,7 +169,11 @@ def test_an_unknown_decoder_is_decoded_as_a_whole(tmp_path):
     tokenizer = save(tmp_path, backend)
     ids = tokenizer.encode("hello 你好")
     detokenizer = tokenizer.detokenizer()
-    assert "".join(map(detokenizer.append, ids)) + detokenizer.finish() == tokenizer.decode(ids) == "hello 你好"
+    assert (
+        "".join(detokenizer.extend([token_id]) for token_id in ids) + detokenizer.finish()
+        == tokenizer.decode(ids)
+        == "hello 你好"
+    )
     assert tokenizer.decode([10**6, *ids, -1]) == "hello 你好"
 
 
@@ -209,4 +213,6 @@ def test_any_ids_stream_to_their_decoding(ids):
     codec._rule = "pieces"
     table = TokenBytes(codec.token_bytes, frozenset())
     detokenizer = ByteDetokenizer(table, True)
-    assert "".join(map(detokenizer.append, ids)) + detokenizer.finish() == decode_bytes(table, ids, True)
+    assert "".join(detokenizer.extend([token_id]) for token_id in ids) + detokenizer.finish() == decode_bytes(
+        table, ids, True
+    )

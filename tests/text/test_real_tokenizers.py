@@ -47,7 +47,7 @@ def test_streams_equal_the_decoding_for_random_ids(tokenizer):
         for _ in range(50):
             ids = [generator.randrange(tokenizer.vocab_size) for _ in range(60)]
             detokenizer = tokenizer.detokenizer(skip)
-            deltas = [detokenizer.append(token_id) for token_id in ids]
+            deltas = [detokenizer.extend([token_id]) for token_id in ids]
             assert "".join(deltas) + detokenizer.finish() == tokenizer.decode(ids, skip)
 
 
