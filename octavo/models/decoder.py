@@ -124,9 +124,8 @@ def gated_mlp(builder: ProgramBuilder, config: ModelConfig, x: Value, prefix: st
 
 
 def finish(builder: ProgramBuilder, config: ModelConfig, residual: Value) -> Program:
-    """The final norm and the head, over the wanted rows only."""
-    wanted = builder.select_rows(residual)
-    final = builder.rms_norm(wanted, "norm.weight", config.rms_norm_eps)
+    """The final norm and the head, over wanted rows."""
+    final = builder.rms_norm(residual, "norm.weight", config.rms_norm_eps)
     builder.logits(final, "embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight")
     return builder.build()
 
@@ -155,6 +154,8 @@ def pre_norm_decoder(
             builder, config, normed, f"{layer}.self_attn", rope, window, config.head_dim**-0.5,
             bias=attention_bias, qk_norm=qk_norm,
         )  # fmt: skip
+        if number == len(windows) - 1:  # no token attends to what this layer still makes: only wanted rows go on
+            residual, attended = builder.select_rows(residual), builder.select_rows(attended)
         o_proj = Projection(f"{layer}.self_attn.o_proj", hidden, attention_out_bias)
         builder.linear_into(residual, attended, o_proj)
         normed = builder.rms_norm(residual, f"{layer}.post_attention_layernorm.weight", eps)

@@ -35,7 +35,7 @@ def build_gemma3(config: ModelConfig, max_model_len: int | None = None) -> Progr
     residual = builder.embed("embed_tokens.weight", config.hidden_size, embedding_scale)
     for number, window in enumerate(layer_windows(config)):
         rope = full_rope if window is None else local_rope
-        _emit_layer(builder, config, residual, number, rope, window)
+        residual = _emit_layer(builder, config, residual, number, rope, window)
     return finish(builder, config, residual)
 
 
@@ -46,7 +46,8 @@ def _emit_layer(
     number: int,
     rope: Rope,
     window: int | None,
-) -> None:
+) -> Value:
+    """One layer, which adds to the residual. Returns the residual that goes on: of the last layer, the wanted rows."""
     layer, hidden, eps = f"layers.{number}", config.hidden_size, config.rms_norm_eps
     scalar = config.head_dim if config.query_pre_attn_scalar is None else config.query_pre_attn_scalar
     if scalar <= 0:
@@ -56,6 +57,8 @@ def _emit_layer(
         builder, config, normed, f"{layer}.self_attn", rope, window, scalar**-0.5,
         bias=config.attention_bias, qk_norm=True,
     )  # fmt: skip
+    if number == config.num_hidden_layers - 1:  # no token attends to what this layer still makes: only wanted rows go on
+        residual, attended = builder.select_rows(residual), builder.select_rows(attended)
     o_proj = Projection(f"{layer}.self_attn.o_proj", hidden, config.attention_out_bias)
     projected = builder.linear(attended, (o_proj,), "projected")
     normed = builder.rms_norm(projected, f"{layer}.post_attention_layernorm.weight", eps)
@@ -65,3 +68,4 @@ def _emit_layer(
     projected = builder.linear(gated, (Projection(f"{layer}.mlp.down_proj", hidden),), "projected")
     normed = builder.rms_norm(projected, f"{layer}.post_feedforward_layernorm.weight", eps)
     builder.add_into(residual, normed)
+    return residual

@@ -143,11 +143,11 @@ class ProgramBuilder:
         self._expect_width("add_into", x, out.width)
         self._operations.append(Add(out, out, x))
 
-    def select_rows(self, x: Value, name: str = "wanted") -> Value:
-        """[L, x.width]: the rows whose logits are wanted."""
+    def select_rows(self, x: Value) -> Value:
+        """[L, x.width]: the rows of x whose logits are wanted, by the same name."""
         if x.rows != "tokens":
             raise ValueError(f"select_rows: {x.name} has {x.rows} rows already")
-        out = self._value(x.width, "logits", name)
+        out = self._value(x.width, "logits", x.name)
         self._operations.append(SelectRows(out, x))
         return out
 

@@ -51,9 +51,9 @@ def _header(program: Program) -> list[str]:
 def _sections(program: Program) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
     """(layer numbers, lines): numbers is empty for what stands before and after the layers."""
     runs: list[tuple[int | None, list[str]]] = [(None, [])]
-    # In-place operations on a layer's values name no weight: they belong to the layer that is being emitted.
+    # Operations that name no weight belong to the layer that is being emitted.
     for op in program.operations:
-        layer = None if isinstance(op, Embed | SelectRows | Logits) else _layer(op, runs[-1][0])
+        layer = None if isinstance(op, Embed | Logits) else _layer(op, runs[-1][0])
         if layer != runs[-1][0]:
             runs.append((layer, []))
         runs[-1][1].append(_line(op, program))
@@ -100,7 +100,7 @@ def _line(op: Operation, program: Program) -> str:
         case Add():
             return f"{op.out.name} = {op.a.name} + {op.b.name}"
         case SelectRows():
-            return f"{op.out.name} = rows of {op.x.name} whose logits are wanted"
+            return f"{op.out.name} = its rows whose logits are wanted"
         case Logits():
             return f"logits = {op.x.name}, {_weight(op.weight, program)}"
 

@@ -4,7 +4,8 @@ import pytest
 from support.weights import small_config
 
 from octavo.models.registry import RECIPES, build_program
-from octavo.program.operations import ApplyRope, Embed, PagedAttention
+from octavo.program.buffers import operation_values
+from octavo.program.operations import ApplyRope, Embed, PagedAttention, SelectRows
 
 
 @pytest.mark.parametrize(
@@ -92,3 +93,12 @@ def test_context_length():
     assert build_program(small_config(), max_model_len=1000).max_model_len == 1000
     with pytest.raises(ValueError, match="max_model_len is 0"):
         build_program(small_config(), max_model_len=0)
+
+
+@pytest.mark.parametrize("family", sorted(RECIPES))
+def test_after_the_last_attention_only_wanted_rows_are_computed(family):
+    operations = build_program(small_config(family=family)).operations
+    last = max(index for index, op in enumerate(operations) if isinstance(op, PagedAttention))
+    select, rest = operations[last + 1 : last + 3], operations[last + 3 :]
+    assert all(isinstance(op, SelectRows) for op in select)
+    assert {value.rows for op in rest for value in operation_values(op).values()} == {"logits"}

@@ -6,11 +6,11 @@ from octavo.models.registry import build_program
 from octavo.program.describe import describe
 
 LLAMA = """\
-program: 26 operations, 21 weights of 19,616 numbers, vocabulary 64, context 128
+program: 27 operations, 21 weights of 19,616 numbers, vocabulary 64, context 128
 buffers: 32, 32, 64, 96, 48 columns
 KV group 0: layers 0-1, full attention
 residual = embed embed_tokens.weight [64 x 32]
-layers 0-1:
+layers 0:
   normed = rms_norm residual, input_layernorm.weight [32] eps 1e-05
   qkv = linear normed, self_attn.q_proj.weight [32 x 32], self_attn.k_proj.weight [16 x 32], \
 self_attn.v_proj.weight [16 x 32]
@@ -23,8 +23,22 @@ self_attn.v_proj.weight [16 x 32]
   gate_up = linear normed, mlp.gate_proj.weight [48 x 32], mlp.up_proj.weight [48 x 32]
   gated = silu(gate) * up
   residual += linear gated, mlp.down_proj.weight [32 x 48]
-wanted = rows of residual whose logits are wanted
-normed = rms_norm wanted, norm.weight [32] eps 1e-05
+layers 1:
+  normed = rms_norm residual, input_layernorm.weight [32] eps 1e-05
+  qkv = linear normed, self_attn.q_proj.weight [32 x 32], self_attn.k_proj.weight [16 x 32], \
+self_attn.v_proj.weight [16 x 32]
+  rope q, 4 heads of 8, slowest 0.001 rad per position
+  rope k, 2 heads of 8, slowest 0.001 rad per position
+  write_kv k, v: 2 KV heads of 8
+  attended = paged_attention q, 4 heads, scale 0.353553, full
+  residual = its rows whose logits are wanted
+  attended = its rows whose logits are wanted
+  residual += linear attended, self_attn.o_proj.weight [32 x 32]
+  normed = rms_norm residual, post_attention_layernorm.weight [32] eps 1e-05
+  gate_up = linear normed, mlp.gate_proj.weight [48 x 32], mlp.up_proj.weight [48 x 32]
+  gated = silu(gate) * up
+  residual += linear gated, mlp.down_proj.weight [32 x 48]
+normed = rms_norm residual, norm.weight [32] eps 1e-05
 logits = normed, lm_head.weight [64 x 32]"""
 
 
@@ -42,7 +56,7 @@ def test_layers_of_each_form_are_listed():
         hidden_act="gelu_pytorch_tanh",
     )
     lines = describe(build_program(config)).splitlines()
-    assert [line for line in lines if line.startswith("layers")] == ["layers 0-1, 3-4, 6:", "layers 2, 5:"]
+    assert [line for line in lines if line.startswith("layers")] == ["layers 0-1, 3-4:", "layers 2, 5:", "layers 6:"]
     assert [line for line in lines if line.startswith("KV group")] == [
         "KV group 0: layers 0-1, window 16",
         "KV group 1: layers 3-4, window 16",
@@ -53,4 +67,4 @@ def test_layers_of_each_form_are_listed():
 
 def test_the_first_operation_after_the_layers_is_not_taken_for_one_of_them():
     lines = describe(build_program(small_config(num_hidden_layers=1))).splitlines()
-    assert lines[-3].startswith("wanted")
+    assert lines[-2].startswith("normed")
