@@ -88,7 +88,7 @@ def test_buffers_are_shared_but_never_read_and_overwritten_by_one_operation():
         mixed = builder.linear(normed, (Projection(f"a{number}", 8),), "mixed")
         builder.linear_into(residual, mixed, Projection(f"b{number}", 8))
     program = finish(builder, residual)
-    assert program.buffer_widths == (8, 8, 8)
+    assert program.buffer_widths == (8, 8, 8, 8)
     for op in program.operations:
         values = operation_values(op)
         if isinstance(op, Linear | SelectRows):

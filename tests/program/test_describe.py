@@ -7,7 +7,7 @@ from octavo.program.describe import describe
 
 LLAMA = """\
 program: 27 operations, 21 weights of 19,616 numbers, vocabulary 64, context 128
-buffers: 32, 32, 64, 96, 48 columns
+buffers: 32, 32, 64, 96, 48, 32, 32, 96, 48 columns
 KV group 0: layers 0-1, full attention
 residual = embed embed_tokens.weight [64 x 32]
 layers 0:
