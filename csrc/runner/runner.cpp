@@ -14,19 +14,24 @@
 namespace octavo {
 namespace {
 
-// A thread that keeps rows has at least so many: a linear kernel expands weights once per 32 rows.
-constexpr int64_t kOwnedRows = 32;
 constexpr int64_t kRowAlign = 16;  // floats in a cache line
 constexpr int64_t kOwnAttentionPieces = 16, kSharedAttentionPieces = 4;  // of a thread's share, by who keeps the rows
 constexpr int64_t kWorthPieces = 2;  // of a linear: with fewer left a thread is done before another has fetched one of them
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
+
+// A thread that keeps rows has at least so many. Others than AVX512, which expands weights beside the products of up to 24
+// rows, pay for expanding them all: once per 32 rows.
+int64_t owned_rows(Isa isa) { return isa == Isa::kAvx2 || isa == Isa::kAmx ? 32 : 16; }
+
+// Rows are dealt out in multiples of it: of a tile's.
+int64_t row_grain(Isa isa) { return isa == Isa::kAmx ? 16 : 1; }
 
 // Products in a piece of a linear's columns: some 20 us, beside which what a call takes to begin is nothing.
 int64_t piece_products(Isa isa) { return int64_t{1} << (isa == Isa::kAvx2 ? 20 : isa == Isa::kAmx ? 23 : 22); }
 
 // A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
 // do not keep rows, all of them.
-int64_t rows_at_work(const ThreadTeam& team) { return std::max(kCachedRows, kOwnedRows * team.size()); }
+int64_t rows_at_work(Isa isa, const ThreadTeam& team) { return std::max(kCachedRows, owned_rows(isa) * team.size()); }
 
 }  // namespace
 
@@ -36,8 +41,8 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       team_(team),
       kernels_(row_kernels(isa)),
       kv_shape_{program_.places_per_block(), program_.kv_place().kv_heads, program_.kv_place().head_dim, 0, kv_type},
-      values_(program_, team.size(), rows_at_work(team)),
-      prepared_(program_, team.size(), rows_at_work(team), kOwnedRows * team.size()),
+      values_(program_, team.size(), rows_at_work(isa, team)),
+      prepared_(program_, team.size(), rows_at_work(isa, team), owned_rows(isa) * team.size()),
       scratch_(team.size()),
       cosines_(program_.ropes().size()),
       sines_(program_.ropes().size()),
@@ -70,7 +75,7 @@ void Runner::find_next_weights() {
 }
 
 void Runner::reserve_scratch() {
-  const int64_t rows = rows_at_work(team_);
+  const int64_t rows = rows_at_work(isa_, team_);
   int64_t scratch = 0;
   for (const Phase& phase : program_.phases())
     if (const auto* linear = std::get_if<LinearPhase>(&phase))
@@ -222,7 +227,7 @@ RowBlock Runner::all_rows(Domain domain, const StepView& step, int thread) const
 // With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
 // and it waits for the others only around attention. With few rows linears are split by output columns instead.
 bool Runner::owns_rows(Domain domain, const StepView& step) const {
-  return rows_of(domain, step) >= kOwnedRows * team_.size();
+  return rows_of(domain, step) >= owned_rows(isa_) * team_.size();
 }
 
 // Takes rows, a cacheful at a time, through all phases from `first` up to the next one that reads other rows: this thread's
@@ -231,9 +236,7 @@ size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, Work
   const std::vector<Phase>& phases = program_.phases();
   const Domain domain = *domain_of(phases[first]);
   const size_t end = segment_end(phases, first);
-  const int64_t all = rows_of(domain, step);
-  for (Range units; (units = work.take(thread, kCachedRows / kOwnedRows)).begin < units.end;) {
-    const Range rows{units.begin * kOwnedRows, std::min(units.end * kOwnedRows, all)};
+  for (Range rows; (rows = work.take(thread, kCachedRows)).begin < rows.end;) {
     for (size_t i = first; i < end; ++i) {
       if (const auto* row_phase = std::get_if<RowPhase>(&phases[i])) {
         run_rows(*row_phase, step, {rows, rows, thread}, thread, start);
@@ -348,7 +351,7 @@ void Runner::deal_out(size_t index, const StepView& step, int thread, WorkShares
   const Domain* const domain = domain_of(phase);
   if (domain == nullptr) return work.deal(thread, plans_[std::get<AttentionPhase>(phase).plan].fragments(thread));
   if (owns_rows(*domain, step)) {
-    work.deal(thread, share((rows_of(*domain, step) + kOwnedRows - 1) / kOwnedRows, thread, team_.size()));
+    work.deal(thread, share(rows_of(*domain, step), thread, team_.size(), row_grain(isa_)));
   } else if (const auto* linear = std::get_if<LinearPhase>(&phase)) {
     work.deal(thread, share(linear->panels(), thread, team_.size()));
   }
