@@ -29,6 +29,13 @@ int64_t row_grain(Isa isa) { return isa == Isa::kAmx ? 16 : 1; }
 // Products in a piece of a linear's columns: some 20 us, beside which what a call takes to begin is nothing.
 int64_t piece_products(Isa isa) { return int64_t{1} << (isa == Isa::kAvx2 ? 20 : isa == Isa::kAmx ? 23 : 22); }
 
+// A thread takes its own `rows` in pieces of at most so many, a cacheful or less: of equal sizes, for a ragged one takes nearly as
+// long as a whole one.
+int64_t piece_rows(int64_t rows, int64_t grain) {
+  const int64_t pieces = (rows + kCachedRows - 1) / kCachedRows;
+  return (rows + pieces * grain - 1) / (pieces * grain) * grain;
+}
+
 // A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
 // do not keep rows, all of them.
 int64_t rows_at_work(Isa isa, const ThreadTeam& team) { return std::max(kCachedRows, owned_rows(isa) * team.size()); }
@@ -230,13 +237,19 @@ bool Runner::owns_rows(Domain domain, const StepView& step) const {
   return rows_of(domain, step) >= owned_rows(isa_) * team_.size();
 }
 
-// Takes rows, a cacheful at a time, through all phases from `first` up to the next one that reads other rows: this thread's
+Range Runner::own_rows(Domain domain, const StepView& step, int thread) const {
+  return share(rows_of(domain, step), thread, team_.size(), row_grain(isa_));
+}
+
+// Takes rows, a piece at a time, through all phases from `first` up to the next one that reads other rows: this thread's
 // own, and then what is left of others'. Returns that phase.
 size_t Runner::run_own_rows(size_t first, const StepView& step, int thread, WorkShares& work, int64_t& start) {
   const std::vector<Phase>& phases = program_.phases();
   const Domain domain = *domain_of(phases[first]);
   const size_t end = segment_end(phases, first);
-  for (Range rows; (rows = work.take(thread, kCachedRows)).begin < rows.end;) {
+  const Range own = own_rows(domain, step, thread);
+  const int64_t most = piece_rows(own.end - own.begin, row_grain(isa_));
+  for (Range rows; (rows = work.take(thread, most)).begin < rows.end;) {
     for (size_t i = first; i < end; ++i) {
       if (const auto* row_phase = std::get_if<RowPhase>(&phases[i])) {
         run_rows(*row_phase, step, {rows, rows, thread}, thread, start);
@@ -351,7 +364,7 @@ void Runner::deal_out(size_t index, const StepView& step, int thread, WorkShares
   const Domain* const domain = domain_of(phase);
   if (domain == nullptr) return work.deal(thread, plans_[std::get<AttentionPhase>(phase).plan].fragments(thread));
   if (owns_rows(*domain, step)) {
-    work.deal(thread, share(rows_of(*domain, step), thread, team_.size(), row_grain(isa_)));
+    work.deal(thread, own_rows(*domain, step, thread));
   } else if (const auto* linear = std::get_if<LinearPhase>(&phase)) {
     work.deal(thread, share(linear->panels(), thread, team_.size()));
   }

@@ -58,6 +58,7 @@ class Runner {
   void fill_rotary(const StepView& step, int thread);
   void run_thread(const StepView& step, int thread, int64_t start);
   bool owns_rows(Domain domain, const StepView& step) const;
+  Range own_rows(Domain domain, const StepView& step, int thread) const;
   bool meets_after(size_t phase) const;
   RowBlock all_rows(Domain domain, const StepView& step, int thread) const;
   size_t run_own_rows(size_t first, const StepView& step, int thread, WorkShares& work, int64_t& start);
