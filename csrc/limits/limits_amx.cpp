@@ -1,6 +1,5 @@
 // Tiles of zeros: what they hold makes no difference to the time. Reading and float32 products are those of AVX512.
-#include "linear/tile_config.h"
-
+#include "common/tile_config.h"
 #include "limits/limits.h"
 
 namespace octavo {

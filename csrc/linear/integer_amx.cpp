@@ -11,7 +11,7 @@
 #include "linear/kernels.h"
 #include "linear/pending_avx512.h"
 #include "linear/simd512.h"
-#include "linear/tile_config.h"
+#include "common/tile_config.h"
 
 namespace octavo {
 namespace {

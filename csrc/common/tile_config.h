@@ -1,7 +1,7 @@
-// The tile configuration of the AMX kernels: eight tiles of 16 rows of 64 bytes, held for the life of the object.
+// A tile configuration of AMX kernels: eight tiles of 16 rows of 64 bytes, held for the life of the object.
 #pragma once
 
-#include "linear/simd512.h"
+#include <immintrin.h>
 
 #include <cstdint>
 
