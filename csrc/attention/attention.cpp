@@ -32,6 +32,8 @@ void attention_phase1(Isa isa, const AttentionPlan& plan, const KvCache& cache, 
   const KvType type = cache.layout().type;
   if (isa == Isa::kAmx && type == KvType::kBf16) {
     attention_phase1_amx(call);
+  } else if (isa == Isa::kAmx && type == KvType::kInt8) {
+    attention_phase1_int8_amx(call);
   } else if (isa == Isa::kAvx512Bf16 && type == KvType::kBf16) {
     attention_phase1_avx512bf16(call);
   } else if (isa == Isa::kAvx2) {

@@ -73,12 +73,13 @@ struct AttentionCall {
   AttentionScratch layout;
 };
 
-// Per instruction set and cache type: AVX2 and AVX512 take any, AVX512-BF16 and AMX bf16. Phase 1 does the tasks; phase 2,
-// after a barrier, merges the split ones.
+// Per instruction set and cache type: AVX2 and AVX512 take any, AVX512-BF16 bf16, AMX bf16 and, by a kernel of its own,
+// int8. Phase 1 does the tasks; phase 2, after a barrier, merges the split ones.
 void attention_phase1_avx2(const AttentionCall& call, KvType type);
 void attention_phase1_avx512(const AttentionCall& call, KvType type);
 void attention_phase1_avx512bf16(const AttentionCall& call);
 void attention_phase1_amx(const AttentionCall& call);
+void attention_phase1_int8_amx(const AttentionCall& call);
 void attention_phase2_avx2(const AttentionCall& call);
 void attention_phase2_avx512(const AttentionCall& call);
 

@@ -308,6 +308,31 @@ def test_the_same_bits_on_every_instruction_set(dtype: str, heads: int, kv_heads
     assert all(np.array_equal(result, results[0]) for result in results)
 
 
+@pytest.mark.parametrize("window", [0, 40])
+@pytest.mark.parametrize("block_size", [8, 16, 64])
+@pytest.mark.parametrize(
+    "heads,kv_heads,head_dim", [(1, 1, 32), (3, 1, 64), (8, 2, 96), (8, 1, 128), (3, 3, 256), (16, 1, 40), (2, 1, 512)]
+)
+def test_int8_has_the_same_bits_with_any_number_of_rows(
+    heads: int, kv_heads: int, head_dim: int, block_size: int, window: int
+) -> None:
+    """Kernels differ in how many rows they take at once: decode, prefill and rows around their blocks in one batch."""
+    contexts = [make_context(length, heads, kv_heads, head_dim) for length in (1060, 530, 45)]
+    contexts[1].v[520, 0, 3] = np.nan
+    group = heads // kv_heads
+    counts = [-(-rows // group) for rows in (8, 9, 16, 17, 31, 32, 33, 40)]
+    steps = [(index % 2, 530 - count, 530) for index, count in enumerate(counts)]
+    steps += [(2, 0, 45), (0, 1059, 1060), (0, 980, 1060), (2, 0, 1)]
+    results = [
+        Batch(contexts, heads, isa, "int8", block_size, window, threads=1 + len(isa) % 2).run(steps) for isa in ISAS
+    ]
+    for result in results:
+        for out, first in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(out, first)
+    assert np.isnan(results[0][1]).any()
+    assert np.isfinite(results[0][0]).all()
+
+
 def test_int8_keeps_small_dims_beside_an_outlier() -> None:
     """One dim of K is a hundred times the others, as biases make it: the rotation leaves them their resolution."""
     context = make_context(300, 3, 1, 64)
