@@ -139,6 +139,7 @@ void bf16_linear_avx512bf16(const LinearCall& call);
 void bf16_linear_amx(const LinearCall& call);
 
 int64_t wide_scratch_bytes_avx2();
+int64_t wide_scratch_bytes_avx512();
 int64_t integer_scratch_bytes_amx();
 int64_t bf16_scratch_bytes_amx();
 

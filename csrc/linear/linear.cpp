@@ -41,8 +41,10 @@ void prepare_row(Isa isa, InputKind kind, const float* x, int64_t k, int64_t row
 
 int64_t scratch_bytes(Isa isa, InputKind kind, int64_t rows) {
   const bool integers = kind == InputKind::kA14;
-  if (isa == Isa::kAvx2) return integers && wide_rows(isa, rows) ? wide_scratch_bytes_avx2() : 0;
-  if (isa != Isa::kAmx) return 0;
+  if (isa != Isa::kAmx) {
+    if (!integers || !wide_rows(isa, rows)) return 0;
+    return isa == Isa::kAvx2 ? wide_scratch_bytes_avx2() : wide_scratch_bytes_avx512();
+  }
   if (kind == InputKind::kBf16) return bf16_scratch_bytes_amx();
   return integers && integer_tiles(isa, rows) ? integer_scratch_bytes_amx() : 0;
 }

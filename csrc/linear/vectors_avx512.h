@@ -62,12 +62,19 @@ struct Sums16 {
   __m512d low, high;  // of columns 0-7 and 8-15, exact integers
 };
 
-// Scales the sums of a panel's 16 columns for a row and writes those that exist. row_scales: their D.
-inline void write_sums16(const LinearCall& call, const Sums16& sums, __m512 row_scales, int64_t row, int64_t column) {
+// The D of a panel's 16 columns.
+struct PanelScales {
+  __m512d low, high;
+  explicit PanelScales(const uint8_t* floats)
+      : low(_mm512_cvtps_pd(_mm256_loadu_ps(reinterpret_cast<const float*>(floats)))),
+        high(_mm512_cvtps_pd(_mm256_loadu_ps(reinterpret_cast<const float*>(floats) + 8))) {}
+};
+
+// Scales the sums of a panel's 16 columns for a row and writes those that exist.
+inline void write_sums16(const LinearCall& call, const Sums16& sums, const PanelScales& scales, int64_t row, int64_t column) {
   const __m512d s = _mm512_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
-  const __m256 d_low = _mm512_castps512_ps256(row_scales), d_high = _mm512_extractf32x8_ps(row_scales, 1);
-  const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(sums.low, _mm512_mul_pd(s, _mm512_cvtps_pd(d_low))));
-  const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(sums.high, _mm512_mul_pd(s, _mm512_cvtps_pd(d_high))));
+  const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(sums.low, _mm512_mul_pd(s, scales.low)));
+  const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(sums.high, _mm512_mul_pd(s, scales.high)));
   write_columns(call, row, column, _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
 }
 

@@ -159,8 +159,10 @@ def test_largest_codes_and_8_bit_activations_do_not_overflow(fmt: str, isa: str,
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", INTEGER_FORMATS)
-def test_largest_codes_and_activations_do_not_overflow(fmt: str, isa: str, team: _native.ThreadTeam) -> None:
-    k = 32768
+@pytest.mark.parametrize(("k", "counts"), [(32768, (1, 2, 17)), (2048, (25, 53))])
+def test_largest_codes_and_activations_do_not_overflow(
+    k: int, counts: tuple[int, ...], fmt: str, isa: str, team: _native.ThreadTeam
+) -> None:
     # The largest integer is 8191; of 8128, both planes of 7 bits are as large as can be.
     both_planes = np.where(np.arange(k) == 0, 1, 8128 / 8191)
     each_other, each_pair = (1 - np.arange(k) // step % 2 * 2 for step in (1, 2))
@@ -169,7 +171,7 @@ def test_largest_codes_and_activations_do_not_overflow(fmt: str, isa: str, team:
     for byte in (0x00, 0x7F, 0x80, 0xFF):
         weight = pack_one_byte(fmt, byte, 17, k, team)
         w_int, scales = weight.integers()
-        for rows in (1, 2, 17):
+        for rows in counts:
             x = (3.0 * patterns[np.arange(rows) % len(patterns)]).astype(np.float32)
             assert np.array_equal(weight.matmul(x, isa, team), emulate(w_int, scales, x)), (byte, rows)
 
