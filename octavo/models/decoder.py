@@ -154,7 +154,7 @@ def pre_norm_decoder(
             builder, config, normed, f"{layer}.self_attn", rope, window, config.head_dim**-0.5,
             bias=attention_bias, qk_norm=qk_norm,
         )  # fmt: skip
-        if number == len(windows) - 1:  # no token attends to what this layer still makes: only wanted rows go on
+        if number == len(windows) - 1:  # no token attends to what is still made: only wanted rows go on
             residual, attended = builder.select_rows(residual), builder.select_rows(attended)
         o_proj = Projection(f"{layer}.self_attn.o_proj", hidden, attention_out_bias)
         builder.linear_into(residual, attended, o_proj)

@@ -57,7 +57,7 @@ def _emit_layer(
         builder, config, normed, f"{layer}.self_attn", rope, window, scalar**-0.5,
         bias=config.attention_bias, qk_norm=True,
     )  # fmt: skip
-    if number == config.num_hidden_layers - 1:  # no token attends to what this layer still makes: only wanted rows go on
+    if number == config.num_hidden_layers - 1:  # no token attends to what is still made: only wanted rows go on
         residual, attended = builder.select_rows(residual), builder.select_rows(attended)
     o_proj = Projection(f"{layer}.self_attn.o_proj", hidden, config.attention_out_bias)
     projected = builder.linear(attended, (o_proj,), "projected")

@@ -19,8 +19,8 @@ def assign_buffers(
 ) -> tuple[tuple[Operation, ...], tuple[int, ...]]:
     """The operations with one buffer per made value folded into few: (operations, width of each buffer).
 
-    A buffer is free again after the last operation that names it, and is then taken by the next value of
-    the same width and kind of rows. So no operation writes into a buffer that it reads, unless the recipe said so (rope,
+    A buffer is free again after the last operation that names it, and is then taken by the next value of the same
+    width and kind of rows. So no operation writes into a buffer that it reads, unless the recipe said so (rope,
     accumulate). A layer always takes what the layer before it took, as the lowest free number is chosen.
     """
     last_use = {value.buffer: step for step, op in enumerate(operations) for value in operation_values(op).values()}

@@ -42,7 +42,7 @@ def test_threads_meet_after_shared_work_only(family):
 
 
 def test_a_residual_that_linears_never_add_to_is_every_threads_own():
-    """Gemma's, which begins as an embedding and takes sums of rows: nothing on rows is waited for but the last attention.
+    """Gemma's, which begins as an embedding and takes sums of rows: on rows threads wait once, for the last attention.
 
     Llama's is the linears' work too, so the embedding in it is shared out."""
     assert [name for name, meets in meetings_of_family("gemma3")[0] if meets].count("rows") == 1
