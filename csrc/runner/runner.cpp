@@ -19,8 +19,8 @@ constexpr int64_t kOwnAttentionPieces = 16, kSharedAttentionPieces = 4;  // of a
 constexpr int64_t kWorthPieces = 2;  // of a linear: with fewer left a thread is done before another has fetched one of them
 constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
 
-// A thread that keeps rows has at least so many. Others than AVX512, which expands weights beside the products of up to 24
-// rows, pay for expanding them all: once per 32 rows.
+// A thread that keeps rows has at least so many, for it expands all weights by itself: AVX512 does so beside the products of
+// up to 24 rows, the others once per 32 rows or more.
 int64_t owned_rows(Isa isa) { return isa == Isa::kAvx2 || isa == Isa::kAmx ? 32 : 16; }
 
 // Rows are dealt out in multiples of it: of a tile's.
