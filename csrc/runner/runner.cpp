@@ -8,6 +8,7 @@
 
 #include "runner/columns.h"
 #include "runner/meetings.h"
+#include "runner/pieces.h"
 #include "runner/row_values.h"
 #include "runner/segments.h"
 
@@ -15,30 +16,6 @@ namespace octavo {
 namespace {
 
 constexpr int64_t kRowAlign = 16;  // floats in a cache line
-constexpr int64_t kOwnAttentionPieces = 16, kSharedAttentionPieces = 4;  // of a thread's share, by who keeps the rows
-constexpr int64_t kWorthPieces = 2;  // of a linear: with fewer left a thread is done before another has fetched one of them
-constexpr int64_t kCachedRows = 64;  // whose values between two attentions stay in a core's own cache
-
-// A thread that keeps rows has at least so many, for it expands all weights by itself: AVX512 does so beside the products of
-// up to 24 rows, the others once per 32 rows or more.
-int64_t owned_rows(Isa isa) { return isa == Isa::kAvx2 || isa == Isa::kAmx ? 32 : 16; }
-
-// Rows are dealt out in multiples of it: of a tile's.
-int64_t row_grain(Isa isa) { return isa == Isa::kAmx ? 16 : 1; }
-
-// Products in a piece of a linear's columns: some 20 us, beside which what a call takes to begin is nothing.
-int64_t piece_products(Isa isa) { return int64_t{1} << (isa == Isa::kAvx2 ? 20 : isa == Isa::kAmx ? 23 : 22); }
-
-// A thread takes its own `rows` in pieces of at most so many, a cacheful or less: of equal sizes, for a ragged one takes nearly as
-// long as a whole one.
-int64_t piece_rows(int64_t rows, int64_t grain) {
-  const int64_t pieces = (rows + kCachedRows - 1) / kCachedRows;
-  return (rows + pieces * grain - 1) / (pieces * grain) * grain;
-}
-
-// A linear reads at most so many rows at once, however many a step has: a cacheful of a thread's own, or, where threads
-// do not keep rows, all of them.
-int64_t rows_at_work(Isa isa, const ThreadTeam& team) { return std::max(kCachedRows, owned_rows(isa) * team.size()); }
 
 }  // namespace
 
@@ -48,8 +25,8 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       team_(team),
       kernels_(row_kernels(isa)),
       kv_shape_{program_.places_per_block(), program_.kv_place().kv_heads, program_.kv_place().head_dim, 0, kv_type},
-      values_(program_, team.size(), rows_at_work(isa, team)),
-      prepared_(program_, team.size(), rows_at_work(isa, team), owned_rows(isa) * team.size()),
+      values_(program_, team.size(), rows_at_work(isa, team.size())),
+      prepared_(program_, team.size(), rows_at_work(isa, team.size()), owned_rows(isa) * team.size()),
       scratch_(team.size()),
       cosines_(program_.ropes().size()),
       sines_(program_.ropes().size()),
@@ -82,7 +59,7 @@ void Runner::find_next_weights() {
 }
 
 void Runner::reserve_scratch() {
-  const int64_t rows = rows_at_work(isa_, team_);
+  const int64_t rows = rows_at_work(isa_, team_.size());
   int64_t scratch = 0;
   for (const Phase& phase : program_.phases())
     if (const auto* linear = std::get_if<LinearPhase>(&phase))
