@@ -1,6 +1,6 @@
 // bfloat16 weights with AMX. Each output tile adds over k in one fixed order, whatever the number of rows.
-#include "linear/bf16_rows.h"
 #include "common/tile_config.h"
+#include "linear/bf16_rows.h"
 
 namespace octavo {
 namespace {

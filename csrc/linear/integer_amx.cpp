@@ -7,11 +7,11 @@
 // expanded into a small ring in L1 just before their use, again for every block: that is faster than to fetch them, once
 // expanded, from L2. Tiles and vectors run at once: between the tile products of one step come the expansion of a later step
 // and the scaling and writing of the block before, in small pieces.
+#include "common/tile_config.h"
 #include "linear/expand_avx512.h"
 #include "linear/kernels.h"
 #include "linear/pending_avx512.h"
 #include "linear/simd512.h"
-#include "common/tile_config.h"
 
 namespace octavo {
 namespace {

@@ -26,7 +26,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       kernels_(row_kernels(isa)),
       kv_shape_{program_.places_per_block(), program_.kv_place().kv_heads, program_.kv_place().head_dim, 0, kv_type},
       values_(program_, team.size(), rows_at_work(isa, team.size())),
-      prepared_(program_, team.size(), rows_at_work(isa, team.size()), owned_rows(isa) * team.size()),
+      prepared_(program_, team.size(), rows_at_work(isa, team.size()), least_own_rows(isa) * team.size()),
       scratch_(team.size()),
       cosines_(program_.ropes().size()),
       sines_(program_.ropes().size()),
@@ -211,7 +211,7 @@ RowBlock Runner::all_rows(Domain domain, const StepView& step, int thread) const
 // With enough rows each thread keeps its own through row phases and linears alike: what it reads it has written itself,
 // and it waits for the others only around attention. With few rows linears are split by output columns instead.
 bool Runner::owns_rows(Domain domain, const StepView& step) const {
-  return rows_of(domain, step) >= owned_rows(isa_) * team_.size();
+  return rows_of(domain, step) >= least_own_rows(isa_) * team_.size();
 }
 
 Range Runner::own_rows(Domain domain, const StepView& step, int thread) const {

@@ -123,6 +123,15 @@ def gated_mlp(builder: ProgramBuilder, config: ModelConfig, x: Value, prefix: st
     return builder.gated_activation(gate, up, _ACTIVATIONS[config.hidden_act])
 
 
+def rows_that_go_on(builder: ProgramBuilder, config: ModelConfig, layer: int, *values: Value) -> tuple[Value, ...]:
+    """Behind the attention of a layer, of each value: all rows, of the last layer the wanted ones.
+
+    No token attends to what the last layer makes there.
+    """
+    last = layer == config.num_hidden_layers - 1
+    return tuple(builder.select_rows(value) for value in values) if last else values
+
+
 def finish(builder: ProgramBuilder, config: ModelConfig, residual: Value) -> Program:
     """The final norm and the head, over wanted rows."""
     final = builder.rms_norm(residual, "norm.weight", config.rms_norm_eps)
@@ -154,8 +163,7 @@ def pre_norm_decoder(
             builder, config, normed, f"{layer}.self_attn", rope, window, config.head_dim**-0.5,
             bias=attention_bias, qk_norm=qk_norm,
         )  # fmt: skip
-        if number == len(windows) - 1:  # no token attends to what is still made: only wanted rows go on
-            residual, attended = builder.select_rows(residual), builder.select_rows(attended)
+        residual, attended = rows_that_go_on(builder, config, number, residual, attended)
         o_proj = Projection(f"{layer}.self_attn.o_proj", hidden, attention_out_bias)
         builder.linear_into(residual, attended, o_proj)
         normed = builder.rms_norm(residual, f"{layer}.post_attention_layernorm.weight", eps)

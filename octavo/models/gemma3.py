@@ -15,6 +15,7 @@ from octavo.models.decoder import (
     gated_mlp,
     layer_windows,
     model_rope,
+    rows_that_go_on,
 )
 from octavo.models.model_config import ModelConfig
 from octavo.program.builder import ProgramBuilder, Projection
@@ -47,7 +48,7 @@ def _emit_layer(
     rope: Rope,
     window: int | None,
 ) -> Value:
-    """One layer, which adds to the residual. Returns the residual that goes on: of the last layer, the wanted rows."""
+    """One layer, which adds to the residual. Returns those of its rows that go on."""
     layer, hidden, eps = f"layers.{number}", config.hidden_size, config.rms_norm_eps
     scalar = config.head_dim if config.query_pre_attn_scalar is None else config.query_pre_attn_scalar
     if scalar <= 0:
@@ -57,8 +58,7 @@ def _emit_layer(
         builder, config, normed, f"{layer}.self_attn", rope, window, scalar**-0.5,
         bias=config.attention_bias, qk_norm=True,
     )  # fmt: skip
-    if number == config.num_hidden_layers - 1:  # no token attends to what is still made: only wanted rows go on
-        residual, attended = builder.select_rows(residual), builder.select_rows(attended)
+    residual, attended = rows_that_go_on(builder, config, number, residual, attended)
     o_proj = Projection(f"{layer}.self_attn.o_proj", hidden, config.attention_out_bias)
     projected = builder.linear(attended, (o_proj,), "projected")
     normed = builder.rms_norm(projected, f"{layer}.post_attention_layernorm.weight", eps)

@@ -5,39 +5,33 @@ from support.weights import small_config
 from octavo.models.registry import build_program
 from octavo.program.describe import describe
 
-LLAMA = """\
+ATTENTION = """\
+  normed = rms_norm residual, input_layernorm.weight [32] eps 1e-05
+  qkv = linear normed, self_attn.q_proj.weight [32 x 32], self_attn.k_proj.weight [16 x 32], \
+self_attn.v_proj.weight [16 x 32]
+  rope q, 4 heads of 8, slowest 0.001 rad per position
+  rope k, 2 heads of 8, slowest 0.001 rad per position
+  write_kv k, v: 2 KV heads of 8
+  attended = paged_attention q, 4 heads, scale 0.353553, full"""
+REST = """\
+  residual += linear attended, self_attn.o_proj.weight [32 x 32]
+  normed = rms_norm residual, post_attention_layernorm.weight [32] eps 1e-05
+  gate_up = linear normed, mlp.gate_proj.weight [48 x 32], mlp.up_proj.weight [48 x 32]
+  gated = silu(gate) * up
+  residual += linear gated, mlp.down_proj.weight [32 x 48]"""
+LLAMA = f"""\
 program: 27 operations, 21 weights of 19,616 numbers, vocabulary 64, context 128
 buffers: 32, 32, 64, 96, 48, 32, 32, 96, 48 columns
 KV group 0: layers 0-1, full attention
 residual = embed embed_tokens.weight [64 x 32]
 layers 0:
-  normed = rms_norm residual, input_layernorm.weight [32] eps 1e-05
-  qkv = linear normed, self_attn.q_proj.weight [32 x 32], self_attn.k_proj.weight [16 x 32], \
-self_attn.v_proj.weight [16 x 32]
-  rope q, 4 heads of 8, slowest 0.001 rad per position
-  rope k, 2 heads of 8, slowest 0.001 rad per position
-  write_kv k, v: 2 KV heads of 8
-  attended = paged_attention q, 4 heads, scale 0.353553, full
-  residual += linear attended, self_attn.o_proj.weight [32 x 32]
-  normed = rms_norm residual, post_attention_layernorm.weight [32] eps 1e-05
-  gate_up = linear normed, mlp.gate_proj.weight [48 x 32], mlp.up_proj.weight [48 x 32]
-  gated = silu(gate) * up
-  residual += linear gated, mlp.down_proj.weight [32 x 48]
+{ATTENTION}
+{REST}
 layers 1:
-  normed = rms_norm residual, input_layernorm.weight [32] eps 1e-05
-  qkv = linear normed, self_attn.q_proj.weight [32 x 32], self_attn.k_proj.weight [16 x 32], \
-self_attn.v_proj.weight [16 x 32]
-  rope q, 4 heads of 8, slowest 0.001 rad per position
-  rope k, 2 heads of 8, slowest 0.001 rad per position
-  write_kv k, v: 2 KV heads of 8
-  attended = paged_attention q, 4 heads, scale 0.353553, full
+{ATTENTION}
   residual = its rows whose logits are wanted
   attended = its rows whose logits are wanted
-  residual += linear attended, self_attn.o_proj.weight [32 x 32]
-  normed = rms_norm residual, post_attention_layernorm.weight [32] eps 1e-05
-  gate_up = linear normed, mlp.gate_proj.weight [48 x 32], mlp.up_proj.weight [48 x 32]
-  gated = silu(gate) * up
-  residual += linear gated, mlp.down_proj.weight [32 x 48]
+{REST}
 normed = rms_norm residual, norm.weight [32] eps 1e-05
 logits = normed, lm_head.weight [64 x 32]"""
 
