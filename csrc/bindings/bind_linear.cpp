@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "common/isa.h"
+#include "common/mapped_memory.h"
 #include "common/thread_team.h"
 #include "linear/linear.h"
 
@@ -31,17 +31,6 @@ using Order = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::
 using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Result = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
-
-// Memory aligned to 64 bytes.
-struct FreeMemory {
-  void operator()(void* memory) const { std::free(memory); }
-};
-using Buffer = std::unique_ptr<uint8_t, FreeMemory>;
-Buffer aligned_buffer(int64_t bytes) {
-  void* const memory = std::aligned_alloc(64, static_cast<size_t>((bytes + 64) / 64 * 64));
-  if (!memory) throw std::bad_alloc();
-  return Buffer(static_cast<uint8_t*>(memory));
-}
 
 template <class T>
 auto new_matrix(int64_t rows, int64_t columns) {
@@ -84,23 +73,23 @@ struct Product {
   InputKind kind;
   const PackedWeight& weight;
   int64_t rows, scratch_each;
-  Buffer prepared, scratch;
+  MappedMemory prepared, scratch;
 
   Product(Isa which, InputKind input, const PackedWeight& of, int64_t count, const ThreadTeam& team)
       : isa(which), kind(input), weight(of), rows(count),
         scratch_each((scratch_bytes(isa, kind, rows) + 63) / 64 * 64),
-        prepared(aligned_buffer(prepared_bytes(kind, rows, weight.k()))),
-        scratch(aligned_buffer(scratch_each * team.size())) {}
+        prepared(static_cast<size_t>(prepared_bytes(kind, rows, weight.k()))),
+        scratch(static_cast<size_t>(scratch_each * team.size())) {}
 
   void run(const float* x, float* out, bool accumulate, ThreadTeam& team) {
     team.run([&](int thread) {
       const Range mine = share(rows, thread, team.size());
       for (int64_t row = mine.begin; row < mine.end; ++row)
-        prepare_row(isa, kind, x + row * weight.k(), weight.k(), row, rows, prepared.get());
+        prepare_row(isa, kind, x + row * weight.k(), weight.k(), row, rows, prepared.data());
       team.barrier(thread);
       const Range panels = share(weight.panels(), thread, team.size());
-      linear(isa, kind, weight, prepared.get(), rows, out, weight.n(), accumulate, panels.begin, panels.end,
-             scratch.get() + thread * scratch_each, nullptr);
+      linear(isa, kind, weight, prepared.data(), rows, out, weight.n(), accumulate, panels.begin, panels.end,
+             scratch.data() + thread * scratch_each, nullptr);
     });
   }
 };
@@ -160,7 +149,8 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
   std::vector<std::unique_ptr<Product>> products;
   int64_t longest = 0;
   for (const PackedWeight* weight : weights) longest = std::max(longest, weight->n());
-  std::vector<float> out(static_cast<size_t>(rows * longest));
+  const MappedMemory out_memory(static_cast<size_t>(rows * longest) * sizeof(float));
+  float* const out = reinterpret_cast<float*>(out_memory.data());
   std::vector<int64_t> input_of;  // weights with the same k and kind share one prepared input
   for (const PackedWeight* weight : weights) {
     const InputKind kind = input_kind(weight->format(), int8_activations);
@@ -171,7 +161,7 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
     if (found == products.size()) {
       products.push_back(std::make_unique<Product>(isa, kind, *weight, rows, team));
       const std::vector<float> x = typical_inputs(rows * weight->k());
-      products.back()->run(x.data(), out.data(), false, team);
+      products.back()->run(x.data(), out, false, team);
     }
     input_of.push_back(static_cast<int64_t>(found));
   }
@@ -184,8 +174,8 @@ double time_linears(const std::vector<const PackedWeight*>& weights, int64_t row
         const Product& product = *products[static_cast<size_t>(input_of[w])];
         const Range panels = share(weights[w]->panels(), thread, team.size());
         const PackedWeight& next = *weights[(w + 1) % weights.size()];
-        linear(isa, product.kind, *weights[w], product.prepared.get(), rows, out.data(), weights[w]->n(), false,
-               panels.begin, panels.end, product.scratch.get() + thread * product.scratch_each,
+        linear(isa, product.kind, *weights[w], product.prepared.data(), rows, out, weights[w]->n(), false,
+               panels.begin, panels.end, product.scratch.data() + thread * product.scratch_each,
                next.panel(share(next.panels(), thread, team.size()).begin));
         team.barrier(thread);
         if (thread != 0) continue;

@@ -135,6 +135,7 @@ inline void multiply_bf16(int to, int a, int b) {
 }  // namespace octavo::emulated_tiles
 
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbssd
@@ -145,6 +146,7 @@ inline void multiply_bf16(int to, int a, int b) {
 #define _tile_loadconfig(config) ::octavo::emulated_tiles::configure(config)
 #define _tile_release() ::octavo::emulated_tiles::release()
 #define _tile_loadd(tile, base, stride) ::octavo::emulated_tiles::load(tile, base, stride)
+#define _tile_stream_loadd(tile, base, stride) ::octavo::emulated_tiles::load(tile, base, stride)
 #define _tile_stored(tile, base, stride) ::octavo::emulated_tiles::store(tile, base, stride)
 #define _tile_zero(tile) ::octavo::emulated_tiles::zero(tile)
 #define _tile_dpbssd(to, a, b) ::octavo::emulated_tiles::multiply_bytes<true, true>(to, a, b)

@@ -129,8 +129,8 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
     sums[r].low = sums[r].high = _mm512_setzero_pd();
   }
   panel_sums<F, Rows>(bytes, kp, ReadAhead(call), rows, sums);
-  const PanelScales scales(bytes + F::row_scale_offset(kp));
-  for (int r = 0; r < Rows; ++r) write_sums16(call, sums[r], scales, row + r, panel * kPanel);
+  const __m512 unit_value = unit_values(bytes + F::row_scale_offset(kp));
+  for (int r = 0; r < Rows; ++r) write_units16(call, count_units(sums[r]), unit_value, row + r, panel * kPanel);
 }
 
 template <class F>

@@ -11,6 +11,10 @@ namespace octavo {
 
 constexpr int kTileRows = 16;  // rows of an AMX tile
 
+// What an output counts of an exact sum: how many times it holds this, rounded down. Less than a hundredth of what the
+// rounding of activations moves a sum by, and such counts fit 32 bits, where the sums of AMX tiles would have to be doubles.
+constexpr int64_t kSumUnit = 256;
+
 // From this many rows on an AMX machine multiplies tiles; below, vectors. Both give the same bits.
 constexpr int64_t kAmxMinRows = 5;
 inline bool integer_tiles(Isa isa, int64_t rows) { return isa == Isa::kAmx && rows >= kAmxMinRows; }

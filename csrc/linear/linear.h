@@ -1,7 +1,7 @@
 // Linear layers: out[rows, n] = x[rows, k] * W[n, k]^T (+ bias) (+ out).
 //
-// Integer formats compute sum(w_int * a) exactly, with a the 14-bit integers of the prepared row, and then out =
-// (float)((double)sum * ((double)s * (double)D)). With 8-bit integers (kA8) sums over 32 inputs are exact, and their
+// Integer formats compute sum(w_int * a) exactly, with a the 14-bit integers of the prepared row, and then, in float32, out =
+// floor(sum / 256) * (s * (256 * D)). With 8-bit integers (kA8) sums over 32 inputs are exact, and their
 // scales are applied in float32 in the order of k (byte_rows.h). Either way the bits are the same on every instruction
 // set, for every number of rows and every split over threads. The float formats add in one fixed order of k, so that
 // their bits depend on the instruction set only.

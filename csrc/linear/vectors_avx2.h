@@ -78,12 +78,16 @@ inline void write_columns8(const LinearCall& call, int64_t row, int64_t column, 
   }
 }
 
-// Scales the sums of columns [column, column + 8) of a row and writes those that exist. row_scales: their D.
+// How many kSumUnit the sums of columns [column, column + 8) of a row hold, scaled and written where they exist. row_scales:
+// the D of the columns.
 inline void write_sums8(const LinearCall& call, const Sums8& sums, const float* row_scales, int64_t row, int64_t column) {
-  const __m256d s = _mm256_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
-  const __m256d low = _mm256_mul_pd(sums.low, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales))));
-  const __m256d high = _mm256_mul_pd(sums.high, _mm256_mul_pd(s, _mm256_cvtps_pd(_mm_loadu_ps(row_scales + 4))));
-  write_columns8(call, row, column, _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low)));
+  const auto count = [](__m256d four) {
+    return _mm256_cvtpd_ps(_mm256_floor_pd(_mm256_mul_pd(four, _mm256_set1_pd(1.0 / kSumUnit))));
+  };
+  const __m256 units = _mm256_set_m128(count(sums.high), count(sums.low));
+  const __m256 unit_value = _mm256_mul_ps(_mm256_loadu_ps(row_scales), _mm256_set1_ps(kSumUnit));
+  const __m256 scale = _mm256_set1_ps(reinterpret_cast<const float*>(call.prepared)[row]);
+  write_columns8(call, row, column, _mm256_mul_ps(units, _mm256_mul_ps(scale, unit_value)));
 }
 
 }  // namespace octavo

@@ -62,20 +62,24 @@ struct Sums16 {
   __m512d low, high;  // of columns 0-7 and 8-15, exact integers
 };
 
-// The D of a panel's 16 columns.
-struct PanelScales {
-  __m512d low, high;
-  explicit PanelScales(const uint8_t* floats)
-      : low(_mm512_cvtps_pd(_mm256_loadu_ps(reinterpret_cast<const float*>(floats)))),
-        high(_mm512_cvtps_pd(_mm256_loadu_ps(reinterpret_cast<const float*>(floats) + 8))) {}
-};
+// How many kSumUnit each of the sums holds.
+inline __m512 count_units(const Sums16& sums) {
+  const auto count = [](__m512d eight) {
+    const __m512d units = _mm512_mul_pd(eight, _mm512_set1_pd(1.0 / kSumUnit));
+    return _mm512_castps256_ps512(_mm512_cvtpd_ps(_mm512_roundscale_pd(units, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)));
+  };
+  return _mm512_insertf32x8(count(sums.low), _mm512_castps512_ps256(count(sums.high)), 1);
+}
 
-// Scales the sums of a panel's 16 columns for a row and writes those that exist.
-inline void write_sums16(const LinearCall& call, const Sums16& sums, const PanelScales& scales, int64_t row, int64_t column) {
-  const __m512d s = _mm512_set1_pd(static_cast<double>(reinterpret_cast<const float*>(call.prepared)[row]));
-  const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(sums.low, _mm512_mul_pd(s, scales.low)));
-  const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(sums.high, _mm512_mul_pd(s, scales.high)));
-  write_columns(call, row, column, _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
+// What a unit is worth in a panel's 16 columns where a row's scale is 1. row_scales: their D.
+inline __m512 unit_values(const uint8_t* row_scales) {
+  return _mm512_mul_ps(_mm512_loadu_ps(row_scales), _mm512_set1_ps(kSumUnit));
+}
+
+// Scales the units of a panel's 16 columns for a row and writes those that exist.
+inline void write_units16(const LinearCall& call, __m512 units, __m512 unit_value, int64_t row, int64_t column) {
+  const __m512 scale = _mm512_set1_ps(reinterpret_cast<const float*>(call.prepared)[row]);
+  write_columns(call, row, column, _mm512_mul_ps(units, _mm512_mul_ps(scale, unit_value)));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ struct TileSums {
 
 // Writes the sums 65536 * high + low, or low alone, of rows [row, row + count).
 template <bool kHigh>
-void write_rows(const LinearCall& call, const __m512i* high, const __m512i* low, int64_t count, const PanelScales& scales,
+void write_rows(const LinearCall& call, const __m512i* high, const __m512i* low, int64_t count, __m512 unit_value,
                 int64_t row, int64_t column) {
   const auto eight = [](__m256i upper, __m256i lower) {
     const __m512d sum = _mm512_cvtepi32_pd(lower);
@@ -70,7 +70,7 @@ void write_rows(const LinearCall& call, const __m512i* high, const __m512i* low,
     const __m512i upper = kHigh ? high[r] : low[r];
     const Sums16 sums{eight(_mm512_castsi512_si256(upper), _mm512_castsi512_si256(low[r])),
                       eight(_mm512_extracti64x4_epi64(upper, 1), _mm512_extracti64x4_epi64(low[r], 1))};
-    write_sums16(call, sums, scales, row + r, column);
+    write_units16(call, count_units(sums), unit_value, row + r, column);
   }
 }
 
@@ -191,7 +191,7 @@ class KeptCodes : public Codes<F> {
 struct Panel {
   const WideTiles& layout;
   int64_t column;
-  PanelScales scales;
+  __m512 unit_value;
 };
 
 // A panel for the rows R... of a tile, at most `run` products in a 32-bit sum.
@@ -221,7 +221,7 @@ void panel_tile(const LinearCall& call, const Panel& panel, const Weights& weigh
   }
   const __m512i low[] = {sums.joined(sums.low[R])...};
   const auto write = kp > run ? write_rows<true> : write_rows<false>;
-  write(call, high, low, sizeof...(R), panel.scales, row, panel.column);
+  write(call, high, low, sizeof...(R), panel.unit_value, row, panel.column);
 }
 
 template <class Weights, int Rows>
@@ -257,7 +257,7 @@ void tile_group(const LinearCall& call, const WideTiles& layout, int64_t begin, 
         safe_run<F>(layout.rows_of(tile), [&](int64_t row) { return layout.norms(call.prepared, tile, row); });
   for (int64_t number = call.panel_begin; number < call.panel_end; ++number) {
     const uint8_t* const bytes = call.weight->panel(number);
-    const Panel panel{layout, number * kPanel, PanelScales(bytes + F::row_scale_offset(layout.kp))};
+    const Panel panel{layout, number * kPanel, unit_values(bytes + F::row_scale_offset(layout.kp))};
     const Codes<F> codes(call, bytes, layout.kp);
     if (end - begin == 1 || layout.kp > kMostKept) {
       panel_tiles(call, panel, codes, begin, end, runs);

@@ -46,7 +46,7 @@ def random_blocks(kind: str, n: int, k: int, rng: np.random.Generator) -> np.nda
 
 
 def emulate(w_int: np.ndarray, scales: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The definition: an exact integer sum, scaled once in double, rounded once to float32."""
+    """The definition: how many times an exact integer sum holds 256, times what that is worth, in float32."""
     largest = np.abs(x).max(axis=1)
     inverse = np.zeros_like(largest)
     s = np.zeros_like(largest)
@@ -55,8 +55,7 @@ def emulate(w_int: np.ndarray, scales: np.ndarray, x: np.ndarray) -> np.ndarray:
     s[used] = largest[used] / np.float32(8064)
     a = np.rint(x * inverse[:, None])
     total = a.astype(np.float64) @ w_int.astype(np.float64).T  # integers below 2^53: exact in any order
-    scale = s.astype(np.float64)[:, None] * scales.astype(np.float64).T
-    return (total * scale).astype(np.float32)
+    return np.floor(total / 256).astype(np.float32) * (s[:, None] * (scales * np.float32(256)).T)
 
 
 def round_once(product: np.ndarray, addend: np.ndarray) -> np.ndarray:
