@@ -8,6 +8,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.machine import INSTRUCTION_SETS
 
 from octavo import _native
 from octavo.executors.reference.kv_memory import encode_int8, rotate
@@ -117,6 +118,23 @@ def test_a_written_token_lands_in_its_own_bytes() -> None:
     values = place[1].reshape(3, 4, 16, 16, 2).transpose(2, 4, 0, 1, 3).reshape(32, 3, 64)
     np.testing.assert_allclose(keys, k, rtol=2**-8)
     np.testing.assert_allclose(values, v, rtol=2**-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("head_dim", [1, 15, 40, 64, 80, 257])
+def test_bytes_are_the_same_on_every_instruction_set(dtype: str, head_dim: int) -> None:
+    tokens, slots = 40, np.arange(40, dtype=np.int32)
+    k, v = random_rows(tokens, head_dim), 3 * random_rows(tokens, head_dim)
+    k[1, 0, 0], k[2, 1, -1], k[3] = np.nan, -np.inf, 1e-40
+    v[4, 0, 0], v[5, 2, -1], v[6, 1, 0], v[7] = np.nan, np.inf, 3.4e38, -1e-40
+    for block_size in (8, 32):
+        caches = []
+        for isa in INSTRUCTION_SETS:
+            cache = make_cache(block_size=block_size, head_dim=head_dim, dtype=dtype)
+            for token in np.random.default_rng(0).permutation(tokens):
+                cache.write(1, k[[token]], v[[token]], slots[[token]], isa)
+            caches.append(np.concatenate([cache.block(block) for block in range(8)]))
+        assert all(np.array_equal(cache, caches[0]) for cache in caches)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3.4e38])
