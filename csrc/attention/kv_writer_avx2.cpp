@@ -3,6 +3,6 @@
 namespace octavo {
 
 extern const KvWriter kKvWriterAvx2;
-const KvWriter kKvWriterAvx2{{write_token<F32Store>, write_token<Bf16Store>, write_scaled_token}, fetch_token};
+const KvWriter kKvWriterAvx2{{write_token<F32Store>, write_token<Bf16Store>, write_scaled_token}, nullptr, fetch_token};
 
 }  // namespace octavo

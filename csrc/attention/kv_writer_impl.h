@@ -106,28 +106,28 @@ void store_v(const typename Store::Element* row, const TokenUnits& units) {
 }
 
 template <class Store>
-void write_token(const KvLayout& layout, const TokenPlace& at, const float* k, const float* v) {
+void write_token(const KvLayout& layout, const TokenPlace& at, const KvRows& rows) {
   typename Store::Element row[512];
   TokenUnits units(layout, at);
   for (int head = at.heads.first; head < at.heads.end; ++head, units.next_head()) {
-    const bool poisoned = encode_row<Store>(v + head * at.head_dim, at.head_dim, units.padded, row);
+    const bool poisoned = encode_row<Store>(rows.v + head * at.head_dim, at.head_dim, units.padded, row);
     if (poisoned) std::memset(row, 0, sizeof row);
     store_v<Store>(row, units);
-    encode_row<Store>(k + head * at.head_dim, at.head_dim, units.padded, row);
+    encode_row<Store>(rows.k + head * at.head_dim, at.head_dim, units.padded, row);
     if (poisoned) row[0] = Store::kNan;  // q * NaN = NaN whatever q is: one is enough
     store_k<Store>(row, units);
   }
 }
 
-inline void write_scaled_token(const KvLayout& layout, const TokenPlace& at, const float* k, const float* v) {
+inline void write_scaled_token(const KvLayout& layout, const TokenPlace& at, const KvRows& rows) {
   int8_t row[512];
   float rotated[512];
   TokenUnits units(layout, at);
   const int64_t codes_bytes = int64_t{units.size} * units.padded;
   for (int head = at.heads.first; head < at.heads.end; ++head, units.next_head()) {
-    float v_scale = encode_scaled<int8_t, 127>(v + head * at.head_dim, at.head_dim, units.padded, row);
+    float v_scale = encode_scaled<int8_t, 127>(rows.v + head * at.head_dim, at.head_dim, units.padded, row);
     store_v<Int8Store>(row, units);
-    std::memcpy(rotated, k + head * at.head_dim, at.head_dim * sizeof(float));
+    std::memcpy(rotated, rows.k + head * at.head_dim, at.head_dim * sizeof(float));
     rotate(rotated, at.head_dim);
     float k_scale = encode_scaled<int8_t, 127>(rotated, at.head_dim, units.padded, row);
     store_k<Int8Store>(row, units);

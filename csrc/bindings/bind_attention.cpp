@@ -53,10 +53,12 @@ void write(const KvCache& cache, int place, Floats3 k, Floats3 v, Ints1 slots, c
   const int64_t row = int64_t{kv_heads} * head_dim;
   for (size_t t = 0; t < slots.shape(0); ++t)
     require(slots(t) >= 0 && slots(t) < cache.num_blocks() * block_size, "slot is outside of the cache");
-  for (size_t t = 0; t < slots.shape(0); ++t)
-    kv_writer(parsed).write(
-        cache.layout(), {cache.start(place, slots(t) / block_size), {0, kv_heads}, head_dim, slots(t) % block_size},
-        k.data() + t * row, v.data() + t * row);
+  for (size_t t = 0, end; t < slots.shape(0); t = end) {  // as many together as follow each other in a block
+    for (end = t + 1; end < slots.shape(0) && slots(end) == slots(end - 1) + 1 && slots(end) % block_size != 0;) ++end;
+    const TokenPlace at{cache.start(place, slots(t) / block_size), {0, kv_heads}, head_dim, slots(t) % block_size};
+    const KvRows rows{k.data() + t * row, v.data() + t * row, row, row};
+    kv_writer(parsed).write(cache.layout(), at, static_cast<int64_t>(end - t), rows);
+  }
 }
 
 // Every block that some row sees must be mapped: the kernels do not look.

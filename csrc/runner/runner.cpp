@@ -279,7 +279,11 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
       const std::vector<Slot>& slots = r.slots_[op.group];
       const bool another = row + 1 < block.rows.end && slots[row + 1].sequence != slots[row].sequence;
       if (another) r.kv_writer_.fetch(r.kv_->layout(), r.place_to_write(op, row + 1, thread));
-      r.kv_writer_.write(r.kv_->layout(), r.place_to_write(op, row, thread), at(op.k), at(op.v));
+      const Range rows = group_to_write(slots, row, block.rows);
+      if (rows.begin == rows.end) return;
+      const KvRows from{r.values_.at(op.k, rows.begin, block), r.values_.at(op.v, rows.begin, block),
+                        r.values_.stride(op.k), r.values_.stride(op.v)};
+      r.kv_writer_.write(r.kv_->layout(), r.place_to_write(op, rows.begin, thread), rows.end - rows.begin, from);
     }
     void operator()(const GatedActivationRow& op) const {
       const auto kernel = op.activation == Activation::kSilu ? r.kernels_.silu_mul : r.kernels_.gelu_tanh_mul;
@@ -298,6 +302,13 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
     }
   };
   std::visit(Visitor{*this, step, row, block, thread}, op);
+}
+
+// The rows whose K and V are written once `row` is there: itself, or those of a whole group with the last of them.
+Range Runner::group_to_write(const std::vector<Slot>& slots, int64_t row, Range rows) {
+  const int64_t first = row - slots[row].offset % kKvGroup, end = first + kKvGroup;
+  if (first < rows.begin || end > rows.end || slots[first].block != slots[end - 1].block) return {row, row + 1};
+  return row + 1 == end ? Range{first, end} : Range{row, row};
 }
 
 // Where a thread writes K and V of a row: all heads, or, of a row that all threads repeat, those that it reads later.

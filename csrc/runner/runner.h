@@ -65,6 +65,7 @@ class Runner {
   size_t run_own_rows(size_t first, const StepView& step, int thread, WorkShares& work, int64_t& start);
   void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start);
   void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block, int thread);
+  static Range group_to_write(const std::vector<Slot>& slots, int64_t row, Range rows);
   TokenPlace place_to_write(const WriteKvRow& op, int64_t row, int thread) const;
   void find_next_weights();
   void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread, const uint8_t* next);
