@@ -16,7 +16,7 @@ struct TokenPlace {
   int offset;   // in the block
 };
 
-// K and V of tokens in float32: rows of [kv_heads * head_dim] from head 0 on, and from a row to the next.
+// K and V of tokens: rows of [kv_heads * head_dim] float32, from head 0 on, with so many floats from one row to the next.
 struct KvRows {
   const float *k, *v;
   int64_t k_stride, v_stride;
