@@ -19,7 +19,7 @@
 //
 // Invariant: every V code in a cache is finite, whatever a model produced, and whether its slot is in use or not.
 // Masked positions take part in the products with weight 0, and 0 x finite adds nothing, while 0 x NaN would poison rows
-// that must not see the slot. Memory starts as zeros, and write_kv stores a token whose V row is not finite (or
+// that must not see the slot. Memory starts as zeros, and a KvWriter stores a token whose V row is not finite (or
 // overflows bf16) as V = 0 with K = NaN: its score is NaN, so exactly the rows that see it become NaN. K and scales may be
 // anything: scores of masked positions are replaced, not multiplied, and so are their weights times V's scale. K and V
 // never share bytes, even between layers of different shapes. Whoever restores saved blocks must have got them from a cache
@@ -82,6 +82,8 @@ class KvCache {
   int64_t num_blocks() const { return num_blocks_; }
   int64_t reserved_bytes() const { return num_blocks_ * layout_.block_bytes; }
   char* block(int64_t id) const { return base_ + id * layout_.block_bytes; }
+  // Of a layer, in a block.
+  char* start(int place, int64_t id) const { return block(id) + place * layout_.place_bytes; }
 
   // Commits the memory of blocks [first, first + count) before they are written, what they hold unchanged: the first touch
   // of a huge page takes a virtual machine milliseconds. Only a hint: some systems do not do it. Throws std::out_of_range.
@@ -112,10 +114,5 @@ class KvCache {
 struct HeadRange {
   int first, end;
 };
-
-// Writes KV heads of one token of one layer. k and v: [kv_heads * head_dim] float32 from head 0 on, rounded to nearest even
-// for bf16 and int8. Different tokens and heads may be written by different threads at the same time.
-void write_kv(const KvCache& cache, int place, HeadRange heads, int head_dim, const float* k, const float* v, int64_t block,
-              int offset);
 
 }  // namespace octavo

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/kv_writer.h"
 #include "common/thread_team.h"
 
 namespace nb = nanobind;
@@ -34,8 +35,15 @@ void check_place(const KvCache& cache, int place) {
           "place is " + std::to_string(place) + ", must be between 0 and " + std::to_string(cache.shape().places - 1));
 }
 
+Isa usable_isa(const std::string& name) {
+  const Isa isa = parse_isa(name);
+  require(isa_supported(isa), "this machine has no " + name);
+  return isa;
+}
+
 // Writes tokens: k and v [T, kv_heads, head_dim], slots [T] (block * block_size + offset).
-void write(const KvCache& cache, int place, Floats3 k, Floats3 v, Ints1 slots) {
+void write(const KvCache& cache, int place, Floats3 k, Floats3 v, Ints1 slots, const std::string& isa) {
+  const Isa parsed = usable_isa(isa);
   check_place(cache, place);
   const int kv_heads = static_cast<int>(k.shape(1)), head_dim = static_cast<int>(k.shape(2));
   require(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1) && k.shape(2) == v.shape(2), "k and v differ in shape");
@@ -45,9 +53,12 @@ void write(const KvCache& cache, int place, Floats3 k, Floats3 v, Ints1 slots) {
   const int64_t row = int64_t{kv_heads} * head_dim;
   for (size_t t = 0; t < slots.shape(0); ++t)
     require(slots(t) >= 0 && slots(t) < cache.num_blocks() * block_size, "slot is outside of the cache");
-  for (size_t t = 0; t < slots.shape(0); ++t)
-    write_kv(cache, place, {0, kv_heads}, head_dim, k.data() + t * row, v.data() + t * row, slots(t) / block_size,
-             slots(t) % block_size);
+  for (size_t t = 0, end; t < slots.shape(0); t = end) {  // as many together as follow each other in a block
+    for (end = t + 1; end < slots.shape(0) && slots(end) == slots(end - 1) + 1 && slots(end) % block_size != 0;) ++end;
+    const TokenPlace at{cache.start(place, slots(t) / block_size), {0, kv_heads}, head_dim, slots(t) % block_size};
+    const KvRows rows{k.data() + t * row, v.data() + t * row, row, row};
+    kv_writer(parsed).write(cache.layout(), at, static_cast<int64_t>(end - t), rows);
+  }
 }
 
 // Every block that some row sees must be mapped: the kernels do not look.
@@ -85,8 +96,7 @@ struct Problem {
 
 Problem make_problem(const KvCache& cache, Floats2 q, int place, Ints1 query_start_loc, Ints1 seq_lens, Ints2 block_table,
                      int heads, int kv_heads, int window, float scale, const std::string& isa) {
-  const Isa parsed = parse_isa(isa);
-  require(isa_supported(parsed), "this machine has no " + isa);
+  const Isa parsed = usable_isa(isa);
   check_place(cache, place);
   const int num_seqs = static_cast<int>(seq_lens.shape(0));
   require(query_start_loc.shape(0) == seq_lens.shape(0) + 1, "query_start_loc must have one entry more than seq_lens");
@@ -161,7 +171,7 @@ void bind_attention(nb::module_& m) {
       .def_prop_ro("block_size", [](const KvCache& cache) { return cache.layout().block_size; })
       .def_prop_ro("block_bytes", [](const KvCache& cache) { return cache.layout().block_bytes; })
       .def_prop_ro("reserved_bytes", &KvCache::reserved_bytes)
-      .def("write", &write, "place"_a, "k"_a, "v"_a, "slots"_a)
+      .def("write", &write, "place"_a, "k"_a, "v"_a, "slots"_a, "isa"_a = "avx2")
       .def("commit", &KvCache::commit, "first"_a, "count"_a)
       .def("release", &KvCache::release, "first"_a, "count"_a)
       .def("copy_block", &KvCache::copy_block, "source"_a, "destination"_a)

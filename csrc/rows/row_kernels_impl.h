@@ -1,10 +1,12 @@
-// The row kernels as plain loops that the compiler vectorises: included once per instruction set, never elsewhere.
+// The row kernels, as plain loops that the compiler vectorises where those do: included once per instruction set, never
+// elsewhere.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include "rows/gated_activation.h"
 #include "rows/row_kernels.h"
 
 namespace octavo {
@@ -46,61 +48,15 @@ void rope(const float* x, int64_t heads, int64_t head_dim, int64_t half, const f
   }
 }
 
-constexpr int64_t kPart = 64;  // values of an activation at once
-
-// exp(x) in place for up to kPart values, to about 2 ulp: x = n ln2 + r, a polynomial in r (Cephes' coefficients), n put
-// into the exponent. The limits have a loop of their own: with the rest in one, compilers make a case of each limit, with
-// its own division.
-inline void exp_part(float* __restrict x, int64_t count) {
-  constexpr float kLog2e = 1.44269504088896341f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  for (int64_t i = 0; i < count; ++i) x[i] = x[i] < -87.0f ? -87.0f : x[i];
-  for (int64_t i = 0; i < count; ++i) x[i] = x[i] > 88.0f ? 88.0f : x[i];
-  for (int64_t i = 0; i < count; ++i) {
-    const float n = (x[i] * kLog2e + kRound) - kRound;
-    const float r = (x[i] - n * kLn2High) - n * kLn2Low;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    const int32_t bits = (static_cast<int32_t>(n) + 127) * (1 << 23);
-    float scale;
-    std::memcpy(&scale, &bits, sizeof(scale));
-    x[i] = p * scale;
-  }
-}
-
-// out = gate / (1 + exp(exponent(gate))) * up
-template <class Exponent>
-void gated(const float* __restrict gate, const float* __restrict up, int64_t n, float* __restrict out, Exponent exponent) {
-  for (int64_t first = 0; first < n; first += kPart) {
-    const int64_t count = n - first < kPart ? n - first : kPart;
-    float power[kPart];
-    for (int64_t i = 0; i < count; ++i) power[i] = exponent(gate[first + i]);
-    exp_part(power, count);
-    for (int64_t i = 0; i < count; ++i) out[first + i] = gate[first + i] / (1.0f + power[i]) * up[first + i];
-  }
-}
-
-void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
-  gated(gate, up, n, out, [](float x) { return -x; });
-}
-
-// gelu_tanh(x) = x / 2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)
-void gelu_tanh_mul(const float* gate, const float* up, int64_t n, float* out) {
-  constexpr float kTwiceSqrt2OverPi = 1.59576912160573071f;
-  gated(gate, up, n, out, [](float x) { return -kTwiceSqrt2OverPi * (x + 0.044715f * x * x * x); });
-}
-
 void add(const float* a, const float* b, int64_t n, float* out) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
 }
 
-constexpr RowKernels kRowKernels{rms_norm, rope, silu_mul, gelu_tanh_mul, add};
+template <class V>
+constexpr RowKernels make_row_kernels() {
+  return {rms_norm, rope, gated<V, Silu>, gated<V, GeluTanh>, add};
+}
 
 }  // namespace
 }  // namespace octavo

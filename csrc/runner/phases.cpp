@@ -11,6 +11,12 @@ void require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument(message);
 }
 
+// Whether more operations may be fused into a phase: none behind a writing of K and V, which may wait for later rows and
+// must find them as they are.
+bool takes_more(const RowPhase& phase) {
+  return !phase.closed && !std::holds_alternative<WriteKvRow>(phase.ops.back());
+}
+
 }  // namespace
 
 int64_t LinearPhase::panels() const {
@@ -53,7 +59,7 @@ Domain PhaseList::check(const View& view, const char* name) const {
 
 void PhaseList::append_row_op(Domain domain, RowOp op) {
   auto* last = phases_.empty() ? nullptr : std::get_if<RowPhase>(&phases_.back());
-  if (last == nullptr || last->domain != domain || last->closed) {
+  if (last == nullptr || last->domain != domain || !takes_more(*last)) {
     phases_.emplace_back(RowPhase{domain, {}});
     last = &std::get<RowPhase>(phases_.back());
   }

@@ -24,6 +24,7 @@ Runner::Runner(PhaseList program, Isa isa, KvType kv_type, ThreadTeam& team)
       isa_(isa),
       team_(team),
       kernels_(row_kernels(isa)),
+      kv_writer_(kv_writer(isa)),
       kv_shape_{program_.places_per_block(), program_.kv_place().kv_heads, program_.kv_place().head_dim, 0, kv_type},
       values_(program_, team.size(), rows_at_work(isa, team.size())),
       prepared_(program_, team.size(), rows_at_work(isa, team.size()), least_own_rows(isa) * team.size()),
@@ -275,10 +276,14 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
                       &r.sines_[op.rope][row * half], at(op.out));
     }
     void operator()(const WriteKvRow& op) const {
-      const Slot slot = r.slots_[op.group][row];
-      HeadRange heads{0, op.kv_heads};
-      if (r.values_.repeats(Domain::kTokens)) heads = r.heads_to_write(op, slot.sequence, thread);
-      write_kv(*r.kv_, op.place, heads, op.head_dim, at(op.k), at(op.v), slot.block, slot.offset);
+      const std::vector<Slot>& slots = r.slots_[op.group];
+      const bool another = row + 1 < block.rows.end && slots[row + 1].sequence != slots[row].sequence;
+      if (another) r.kv_writer_.fetch(r.kv_->layout(), r.place_to_write(op, row + 1, thread));
+      const Range rows = group_to_write(slots, row, block.rows);
+      if (rows.begin == rows.end) return;
+      const KvRows from{r.values_.at(op.k, rows.begin, block), r.values_.at(op.v, rows.begin, block),
+                        r.values_.stride(op.k), r.values_.stride(op.v)};
+      r.kv_writer_.write(r.kv_->layout(), r.place_to_write(op, rows.begin, thread), rows.end - rows.begin, from);
     }
     void operator()(const GatedActivationRow& op) const {
       const auto kernel = op.activation == Activation::kSilu ? r.kernels_.silu_mul : r.kernels_.gelu_tanh_mul;
@@ -299,10 +304,20 @@ void Runner::run_row_op(const RowOp& op, const StepView& step, int64_t row, cons
   std::visit(Visitor{*this, step, row, block, thread}, op);
 }
 
-// Of a row that all threads repeat, those heads of K and V that this one writes.
-HeadRange Runner::heads_to_write(const WriteKvRow& op, int sequence, int thread) const {
-  if (op.plan < 0) return {0, thread == 0 ? op.kv_heads : 0};
-  return plans_[op.plan].heads_to_write(thread, sequence);
+// The rows whose K and V are written once `row` is there: itself, or those of a whole group with the last of them.
+Range Runner::group_to_write(const std::vector<Slot>& slots, int64_t row, Range rows) {
+  const int64_t first = row - slots[row].offset % kKvGroup, end = first + kKvGroup;
+  if (first < rows.begin || end > rows.end || slots[first].block != slots[end - 1].block) return {row, row + 1};
+  return row + 1 == end ? Range{first, end} : Range{row, row};
+}
+
+// Where a thread writes K and V of a row: all heads, or, of a row that all threads repeat, those that it reads later.
+TokenPlace Runner::place_to_write(const WriteKvRow& op, int64_t row, int thread) const {
+  const Slot slot = slots_[op.group][row];
+  HeadRange heads{0, op.kv_heads};
+  if (values_.repeats(Domain::kTokens))
+    heads = op.plan < 0 ? HeadRange{0, thread == 0 ? op.kv_heads : 0} : plans_[op.plan].heads_to_write(thread, slot.sequence);
+  return {kv_->start(op.place, slot.block), heads, op.head_dim, slot.offset};
 }
 
 // The panels of all parts form one list, of which `panels` are to be done.

@@ -9,6 +9,7 @@
 
 #include "attention/attention.h"
 #include "attention/kv_cache.h"
+#include "attention/kv_writer.h"
 #include "common/isa.h"
 #include "common/mapped_memory.h"
 #include "common/thread_team.h"
@@ -64,7 +65,8 @@ class Runner {
   size_t run_own_rows(size_t first, const StepView& step, int thread, WorkShares& work, int64_t& start);
   void run_rows(const RowPhase& phase, const StepView& step, const RowBlock& block, int thread, int64_t& start);
   void run_row_op(const RowOp& op, const StepView& step, int64_t row, const RowBlock& block, int thread);
-  HeadRange heads_to_write(const WriteKvRow& op, int sequence, int thread) const;
+  static Range group_to_write(const std::vector<Slot>& slots, int64_t row, Range rows);
+  TokenPlace place_to_write(const WriteKvRow& op, int64_t row, int thread) const;
   void find_next_weights();
   void run_linear(const LinearPhase& phase, const RowBlock& block, Range panels, int thread, const uint8_t* next);
   void run_columns(const LinearPhase& phase, const RowBlock& block, int thread, WorkShares& work, const uint8_t* next);
@@ -79,6 +81,7 @@ class Runner {
   Isa isa_;
   ThreadTeam& team_;
   const RowKernels& kernels_;
+  const KvWriter& kv_writer_;
   KvShape kv_shape_;
   std::unique_ptr<KvCache> kv_;
 

@@ -96,6 +96,16 @@ def test_threads_meet_before_an_attention_that_shares_its_heads_out_otherwise():
     assert same[:2] == [("rows", False), ("attention", False)]
 
 
+def test_a_writing_of_keys_and_values_ends_its_phase():
+    """That may wait for later rows, to write a group of them together, and so nothing may overwrite what it reads."""
+
+    def double(phases):
+        phases.add_sum(value(0), value(0), value(0))
+
+    behind, before = (runner_of(*each).few_row_meetings() for each in ((write_kv, double), (double, write_kv)))
+    assert len(behind) == len(before) + 1
+
+
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3"])
 def test_few_rows_come_out_as_many_do(family, instruction_set):

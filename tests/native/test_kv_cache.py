@@ -8,6 +8,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.machine import INSTRUCTION_SETS
 
 from octavo import _native
 from octavo.executors.reference.kv_memory import encode_int8, rotate
@@ -117,6 +118,26 @@ def test_a_written_token_lands_in_its_own_bytes() -> None:
     values = place[1].reshape(3, 4, 16, 16, 2).transpose(2, 4, 0, 1, 3).reshape(32, 3, 64)
     np.testing.assert_allclose(keys, k, rtol=2**-8)
     np.testing.assert_allclose(values, v, rtol=2**-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("head_dim", [1, 15, 40, 64, 80, 257])
+@pytest.mark.parametrize("block_size", [8, 32])
+def test_bytes_depend_neither_on_the_instruction_set_nor_on_the_tokens_beside(
+    block_size: int, head_dim: int, dtype: str
+) -> None:
+    tokens, slots = 72, np.arange(8, 80, dtype=np.int32)
+    k, v = random_rows(tokens, head_dim), 3 * random_rows(tokens, head_dim)
+    k[11, 0, 0], k[12, 1, -1], k[13] = np.nan, -np.inf, 1e-40
+    v[14, 0, 0], v[25, 2, -1], v[26, 1, 0], v[37] = np.nan, np.inf, 3.4e38, -1e-40
+    caches = []
+    for isa in INSTRUCTION_SETS:
+        at_once, one_by_one = (make_cache(block_size, head_dim, dtype, num_blocks=10) for _ in range(2))
+        at_once.write(1, k, v, slots, isa)
+        for token in np.random.default_rng(0).permutation(tokens):
+            one_by_one.write(1, k[[token]], v[[token]], slots[[token]], isa)
+        caches += [np.concatenate([cache.block(block) for block in range(10)]) for cache in (at_once, one_by_one)]
+    assert all(np.array_equal(cache, caches[0]) for cache in caches)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3.4e38])
