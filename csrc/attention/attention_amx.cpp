@@ -1,17 +1,15 @@
 // bf16 attention on AMX: both products read K and V from the cache as tile operands, without a copy.
 //
-// Tile registers: up to 16 rows, 0-3 sums, 4 rows of q or weights, 5-7 K or V ("narrow"); 17 to 32 rows, 0-1 sums of rows
-// 0-15, 2-3 of the others, 4 and 5 their rows of q or weights, 6-7 K or V ("wide"). A row of a tile product depends on
-// that row only, so both ways give the same bits.
+// Tile registers: up to 16 rows, 0-3 sums, 4 rows of q or weights, 5-7 K or V (few_rows_amx.h); 17 to 32 rows, 0-1 sums of
+// rows 0-15, 2-3 of the others, 4 and 5 their rows of q or weights, 6-7 K or V ("wide"). A row of a tile product depends
+// on that row only, so both ways give the same bits.
 #include "attention/bf16_rows.h"
 #include "attention/driver.h"
+#include "attention/few_rows_amx.h"
 #include "common/order_memory.h"
 
 namespace octavo {
 namespace {
-
-constexpr int kTileElements = 16 * 32;  // bf16 in a full tile register
-constexpr int kScoreBytes = kScoreStride * 4;
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -23,11 +21,12 @@ struct AmxKernel {
   using Simd = Avx512;
   using Element = uint16_t;
   using Weights = Bf16Weights;
+  static constexpr int kFewRows = FewRows::kMost;
 
   void start_rows(int rows) {
     if (rows == configured_) return;
     configured_ = rows;
-    const bool wide = rows > 16;
+    const bool wide = rows > kFewRows;
     const int low = wide ? 16 : rows, high = wide ? rows - 16 : rows;
     TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
@@ -46,30 +45,21 @@ struct AmxKernel {
     pack_bf16_row(x, head_dim, dim, scale, q, row);
   }
 
-  static void scores(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
+  static void reduce(const float* q, int first_row, int rows, int dim, const PartitionTiles& tiles, int lo, int hi,
+                     const Sight* sights, float* scores, const RowState& result) {
+    const char* packed = reinterpret_cast<const char*>(q) + int64_t{first_row} * dim * 2;
+    FewRows(sights, rows, dim, scores, result).reduce(packed, tiles, lo, hi);
+  }
+  static void scores(const float* q, int first_row, int, int dim, const PartitionTiles& tiles, int lo, int hi,
                      float* scores) {
     const char* packed = reinterpret_cast<const char*>(q) + int64_t{first_row} * dim * 2;
     order_memory();
-    if (rows > 16) {
-      for (int tile = lo; tile < hi; ++tile) wide_scores(packed, dim, tiles.k[tile], scores + tile * kKvTile);
-      return;
-    }
-    int tile = lo;
-    for (; tile + 2 <= hi; tile += 2)
-      narrow_scores_pair(packed, dim, tiles.k[tile], tiles.k[tile + 1], scores + tile * kKvTile);
-    if (tile < hi) narrow_scores(packed, dim, tiles.k[tile], scores + tile * kKvTile);
+    for (int tile = lo; tile < hi; ++tile) wide_scores(packed, dim, tiles.k[tile], scores + tile * kKvTile);
   }
-
-  static void values(const float* weights, int rows, int dim, const char* const* tiles, int lo, int hi, float* out) {
-    const char* packed = reinterpret_cast<const char*>(weights);
-    int d = 0;
+  static void values(const float* weights, int, int dim, const char* const* tiles, int lo, int hi, float* out) {
     order_memory();
-    if (rows > 16) {
-      for (; d < dim; d += 32) wide_values(packed, dim, d, tiles, lo, hi, out + d);
-      return;
-    }
-    for (; d + 64 <= dim; d += 64) narrow_values_64(packed, d, tiles, lo, hi, out + d, dim * 4);
-    if (d < dim) narrow_values_32(packed, d, tiles, lo, hi, out + d, dim * 4);
+    for (int d = 0; d < dim; d += 32)
+      wide_values(reinterpret_cast<const char*>(weights), dim, d, tiles, lo, hi, out + d);
   }
 
  private:
@@ -95,44 +85,6 @@ struct AmxKernel {
     _tile_stored(3, scores + 16 * kScoreStride + 16, kScoreBytes);
   }
 
-  static void narrow_scores_pair(const char* q, int dim, const char* k0, const char* k1, float* scores) {
-    const int64_t group = int64_t{dim} * 32;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int d = 0; d < dim; d += 32) {
-      _tile_loadd(4, q + d * 2, dim * 2);
-      _tile_loadd(5, k0 + d * 32, 64);
-      _tile_dpbf16ps(0, 4, 5);
-      _tile_loadd(6, k0 + group + d * 32, 64);
-      _tile_dpbf16ps(1, 4, 6);
-      _tile_loadd(7, k1 + d * 32, 64);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_loadd(5, k1 + group + d * 32, 64);
-      _tile_dpbf16ps(3, 4, 5);
-    }
-    _tile_stored(0, scores, kScoreBytes);
-    _tile_stored(1, scores + 16, kScoreBytes);
-    _tile_stored(2, scores + 32, kScoreBytes);
-    _tile_stored(3, scores + 48, kScoreBytes);
-  }
-
-  static void narrow_scores(const char* q, int dim, const char* k, float* scores) {
-    const int64_t group = int64_t{dim} * 32;
-    _tile_zero(0);
-    _tile_zero(1);
-    for (int d = 0; d < dim; d += 32) {
-      _tile_loadd(4, q + d * 2, dim * 2);
-      _tile_loadd(5, k + d * 32, 64);
-      _tile_dpbf16ps(0, 4, 5);
-      _tile_loadd(6, k + group + d * 32, 64);
-      _tile_dpbf16ps(1, 4, 6);
-    }
-    _tile_stored(0, scores, kScoreBytes);
-    _tile_stored(1, scores + 16, kScoreBytes);
-  }
-
   static void wide_values(const char* weights, int dim, int d, const char* const* tiles, int lo, int hi, float* out) {
     _tile_zero(0);
     _tile_zero(1);
@@ -153,46 +105,6 @@ struct AmxKernel {
     _tile_stored(1, out + 16, dim * 4);
     _tile_stored(2, out + 16 * dim, dim * 4);
     _tile_stored(3, out + 16 * dim + 16, dim * 4);
-  }
-
-  static void narrow_values_64(const char* weights, int d, const char* const* tiles, int lo, int hi, float* out,
-                               int64_t out_bytes) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int tile = lo; tile < hi; ++tile) {
-      const char* v = tiles[tile] + d * kKvTile * 2;
-      _tile_loadd(4, weights + tile * 64, kScoreBytes);
-      _tile_loadd(5, v, 64);
-      _tile_dpbf16ps(0, 4, 5);
-      _tile_loadd(6, v + kTileElements * 2, 64);
-      _tile_dpbf16ps(1, 4, 6);
-      _tile_loadd(7, v + kTileElements * 4, 64);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_loadd(5, v + kTileElements * 6, 64);
-      _tile_dpbf16ps(3, 4, 5);
-    }
-    _tile_stored(0, out, out_bytes);
-    _tile_stored(1, out + 16, out_bytes);
-    _tile_stored(2, out + 32, out_bytes);
-    _tile_stored(3, out + 48, out_bytes);
-  }
-
-  static void narrow_values_32(const char* weights, int d, const char* const* tiles, int lo, int hi, float* out,
-                               int64_t out_bytes) {
-    _tile_zero(0);
-    _tile_zero(1);
-    for (int tile = lo; tile < hi; ++tile) {
-      const char* v = tiles[tile] + d * kKvTile * 2;
-      _tile_loadd(4, weights + tile * 64, kScoreBytes);
-      _tile_loadd(5, v, 64);
-      _tile_dpbf16ps(0, 4, 5);
-      _tile_loadd(6, v + kTileElements * 2, 64);
-      _tile_dpbf16ps(1, 4, 6);
-    }
-    _tile_stored(0, out, out_bytes);
-    _tile_stored(1, out + 16, out_bytes);
   }
 
   int configured_ = 0;

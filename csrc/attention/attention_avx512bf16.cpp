@@ -70,6 +70,7 @@ struct Bf16Kernel {
   using Simd = Avx512;
   using Element = uint16_t;
   using Weights = Bf16Weights;
+  static constexpr int kFewRows = 0;
 
   void start_rows(int) {}
   void stop() {}
@@ -83,7 +84,7 @@ struct Bf16Kernel {
     const char* packed = reinterpret_cast<const char*>(q) + int64_t{first_row} * dim * 2;
     int tile = lo;
     // Few rows wait for memory: a tile is two streams, two would be four.
-    for (; rows > kFewRows && tile + 2 <= hi; tile += 2)
+    for (; rows > kRowsOfOneTile && tile + 2 <= hi; tile += 2)
       score_tiles<2>(packed, rows, dim, tiles.k + tile, scores + tile * kKvTile);
     for (; tile < hi; ++tile) score_tiles<1>(packed, rows, dim, tiles.k + tile, scores + tile * kKvTile);
   }
@@ -104,7 +105,7 @@ struct Bf16Kernel {
 
  private:
   static constexpr int kRows = 6;  // 24 sums and 4 rows of the cache
-  static constexpr int kFewRows = 4;
+  static constexpr int kRowsOfOneTile = 4;
 
   template <int kTiles>
   static void score_tiles(const char* q, int rows, int dim, const char* const* tiles, float* scores) {

@@ -1,7 +1,8 @@
 // A thread's share of phase 1 and phase 2, for the kernel of any instruction set: internal linkage.
 //
 // A Kernel has: Simd, Element, Weights (softmax.h), start_rows(rows) before the products of that many rows, stop() at the
-// end, pack, scores and values (see VectorKernel in products.h).
+// end, pack, scores and values (see VectorKernel in products.h). Up to kFewRows rows, 0 for none, it takes in one go, in
+// reduce() (see AmxKernel).
 #pragma once
 
 #include <cstring>
@@ -221,19 +222,24 @@ class Worker {
   // The result of rows over tiles [lo, hi) of the partition that starts at position `base`.
   void reduce_rows(const AttentionTask& task, int base, int row, int rows, int lo, int hi, const RowState& result) {
     kernel_.start_rows(rows);
-    kernel_.scores(q_, row, rows, c_.padded_dim, tiles_, lo, hi, scores_);
+    Sight sights[kTileRows];
     int last = position(task, row) - base, head = (task.first_row + row) % c_.group;
-    Sight sight = sight_of(last, base, lo, hi);
-    float max = row_max<Simd>(scores_, sight);
+    for (int r = 0; r < rows; ++r, ++head) {
+      if (head == c_.group) head = 0, ++last;
+      sights[r] = sight_of(last, base, lo, hi);
+    }
+    if constexpr (Kernel::kFewRows > 0) {
+      if (rows <= Kernel::kFewRows)
+        return kernel_.reduce(q_, row, rows, c_.padded_dim, tiles_, lo, hi, sights, scores_, result);
+    }
+    kernel_.scores(q_, row, rows, c_.padded_dim, tiles_, lo, hi, scores_);
+    float max = row_max<Simd>(scores_, sights[0]);
     for (int r = 0; r < rows; ++r) {
       // The next row's largest score first: its latency hides behind this row's weights.
-      if (++head == c_.group) head = 0, ++last;
-      const Sight next_sight = sight_of(last, base, lo, hi);
-      const float next_max = r + 1 < rows ? row_max<Simd>(scores_ + (r + 1) * kScoreStride, next_sight) : max;
+      const float next_max = r + 1 < rows ? row_max<Simd>(scores_ + (r + 1) * kScoreStride, sights[r + 1]) : max;
       result.max[r] = max;
       result.sum[r] =
-          weigh_row<typename Kernel::Weights>(scores_ + r * kScoreStride, lo * kKvTile, hi * kKvTile, sight, max);
-      sight = next_sight;
+          weigh_row<typename Kernel::Weights>(scores_ + r * kScoreStride, lo * kKvTile, hi * kKvTile, sights[r], max);
       max = next_max;
     }
     kernel_.values(scores_, rows, c_.padded_dim, tiles_.v, lo, hi, result.out);

@@ -168,6 +168,7 @@ struct IntegerKernel {
   using Simd = SimdType;
   using Element = int8_t;
   using Weights = FloatWeights<Simd>;
+  static constexpr int kFewRows = 0;
 
   void start_rows(int) {}
   void stop() {}

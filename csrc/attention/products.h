@@ -110,6 +110,7 @@ struct VectorKernel {
   using Simd = SimdType;
   using Element = ElementType;
   using Weights = FloatWeights<Simd>;
+  static constexpr int kFewRows = 0;
 
   void start_rows(int) {}
   void stop() {}
