@@ -14,9 +14,9 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kAhead = 2;           // steps between the expansion of weights and their use
+constexpr int64_t kAhead = 2;            // steps between the expansion of weights and their use
 constexpr int64_t kPlaces = 2 * kAhead;  // of expanded steps
-constexpr int64_t kSums = 2 * kTileRows * kRowSums;  // int32, of a block
+constexpr int64_t kSums = 2 * kTileRows * kRowSums;  // int32, of a block of rows
 // int32 holds M and LL for this many steps (2 * 128 * 255 * 64 * 512 < 2^31); longer rows go on in double, exactly.
 constexpr int64_t kCarrySteps = 512;
 // Rows are taken in groups whose prepared bytes stay in L2 while all panels pass by.
@@ -196,16 +196,11 @@ class Worker {
     pending.unit_value = unit_values(call_.weight->panel(panel) + F::row_scale_offset(64 * steps_));
     pending.bias = call_.weight->bias() ? call_.weight->bias() + column : nullptr;
     pending.mask = first_lanes(columns);
-    pending.narrow = steps_ <= kNarrowSteps;
+    pending.narrow = counts_are_narrow<F>(64 * steps_);
     pending.add_carried = first > 0;
     pending.carry = first + kCarrySteps < steps_;
     return pending;
   }
-
-  // For so many steps the units of sums fit 32 bits.
-  static constexpr int64_t kNarrowSteps =
-      (int64_t{1} << 31) * kSumUnit / (int64_t{F::kLimit} * static_cast<int64_t>(kActivationLimit) * 64) - 1;
-  static_assert(kNarrowSteps <= kCarrySteps);
 
   const LinearCall& call_;
   const int64_t steps_, tile_begin_, tile_end_;

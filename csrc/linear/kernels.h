@@ -15,6 +15,12 @@ constexpr int kTileRows = 16;  // rows of an AMX tile
 // rounding of activations moves a sum by, and such counts fit 32 bits, where the sums of AMX tiles would have to be doubles.
 constexpr int64_t kSumUnit = 256;
 
+// Whether sums over k inputs of a format have counts of 32 bits.
+template <class F>
+constexpr bool counts_are_narrow(int64_t k) {
+  return k * F::kLimit < (int64_t{1} << 31) * kSumUnit / static_cast<int64_t>(kActivationLimit);
+}
+
 // From this many rows on an AMX machine multiplies tiles; below, vectors. Both give the same bits.
 constexpr int64_t kAmxMinRows = 5;
 inline bool integer_tiles(Isa isa, int64_t rows) { return isa == Isa::kAmx && rows >= kAmxMinRows; }

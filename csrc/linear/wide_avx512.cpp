@@ -58,19 +58,26 @@ struct TileSums {
   }
 };
 
+// How many kSumUnit the sums 65536 * high + low of 16 columns hold; kNarrow: where that fits 32 bits.
+template <bool kNarrow>
+inline __m512 count_wide_units(__m512i high, __m512i low) {
+  static_assert(kSumUnit == 256);
+  if constexpr (kNarrow)
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 8), _mm512_srai_epi32(low, 8)));
+  const auto eight = [](__m256i upper, __m256i lower) {
+    return _mm512_fmadd_pd(_mm512_cvtepi32_pd(upper), _mm512_set1_pd(65536.0), _mm512_cvtepi32_pd(lower));
+  };
+  return count_units({eight(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low)),
+                      eight(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1))});
+}
+
 // Writes the sums 65536 * high + low, or low alone, of rows [row, row + count).
-template <bool kHigh>
+template <bool kHigh, bool kNarrow>
 void write_rows(const LinearCall& call, const __m512i* high, const __m512i* low, int64_t count, __m512 unit_value,
                 int64_t row, int64_t column) {
-  const auto eight = [](__m256i upper, __m256i lower) {
-    const __m512d sum = _mm512_cvtepi32_pd(lower);
-    return kHigh ? _mm512_fmadd_pd(_mm512_cvtepi32_pd(upper), _mm512_set1_pd(65536.0), sum) : sum;
-  };
   for (int64_t r = 0; r < count; ++r) {
-    const __m512i upper = kHigh ? high[r] : low[r];
-    const Sums16 sums{eight(_mm512_castsi512_si256(upper), _mm512_castsi512_si256(low[r])),
-                      eight(_mm512_extracti64x4_epi64(upper, 1), _mm512_extracti64x4_epi64(low[r], 1))};
-    write_units16(call, count_units(sums), unit_value, row + r, column);
+    const __m512i upper = kHigh ? high[r] : _mm512_setzero_si512();
+    write_units16(call, count_wide_units<kNarrow>(upper, low[r]), unit_value, row + r, column);
   }
 }
 
@@ -192,6 +199,7 @@ struct Panel {
   const WideTiles& layout;
   int64_t column;
   __m512 unit_value;
+  bool narrow;  // whether counts of units fit 32 bits
 };
 
 // A panel for the rows R... of a tile, at most `run` products in a 32-bit sum.
@@ -220,7 +228,8 @@ void panel_tile(const LinearCall& call, const Panel& panel, const Weights& weigh
     }
   }
   const __m512i low[] = {sums.joined(sums.low[R])...};
-  const auto write = kp > run ? write_rows<true> : write_rows<false>;
+  const auto write_sums = panel.narrow ? write_rows<true, true> : write_rows<true, false>;
+  const auto write = kp > run ? write_sums : write_rows<false, true>;
   write(call, high, low, sizeof...(R), panel.unit_value, row, panel.column);
 }
 
@@ -257,7 +266,8 @@ void tile_group(const LinearCall& call, const WideTiles& layout, int64_t begin, 
         safe_run<F>(layout.rows_of(tile), [&](int64_t row) { return layout.norms(call.prepared, tile, row); });
   for (int64_t number = call.panel_begin; number < call.panel_end; ++number) {
     const uint8_t* const bytes = call.weight->panel(number);
-    const Panel panel{layout, number * kPanel, unit_values(bytes + F::row_scale_offset(layout.kp))};
+    const Panel panel{layout, number * kPanel, unit_values(bytes + F::row_scale_offset(layout.kp)),
+                      counts_are_narrow<F>(layout.kp)};
     const Codes<F> codes(call, bytes, layout.kp);
     if (end - begin == 1 || layout.kp > kMostKept) {
       panel_tiles(call, panel, codes, begin, end, runs);

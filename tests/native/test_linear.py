@@ -158,7 +158,7 @@ def test_largest_codes_and_8_bit_activations_do_not_overflow(fmt: str, isa: str,
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", INTEGER_FORMATS)
-@pytest.mark.parametrize(("k", "counts"), [(32768, (1, 2, 17)), (2048, (25, 53))])
+@pytest.mark.parametrize(("k", "counts"), [(32768, (1, 2, 17)), (8192, (2, 33)), (2048, (25, 53))])
 def test_largest_codes_and_activations_do_not_overflow(
     k: int, counts: tuple[int, ...], fmt: str, isa: str, team: _native.ThreadTeam
 ) -> None:
