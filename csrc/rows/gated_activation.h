@@ -1,4 +1,5 @@
-// Gated activations, written once over a vector type V: internal linkage, one copy per including file.
+// Gated activations, written once over a vector type V, whose bits are the same with any: internal linkage, one copy per
+// including file.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +60,7 @@ struct GeluTanh {
 template <class V, class Activation>
 inline void gate_vector(const float* gate, const float* up, float* out) {
   const auto x = V::load(gate);
-  V::store(out, V::mul(V::quotient(x, Activation::denominator(x)), V::load(up)));
+  V::store(out, V::mul(V::div(x, Activation::denominator(x)), V::load(up)));
 }
 
 // out = activation(gate) * up

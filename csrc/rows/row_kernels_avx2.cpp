@@ -16,7 +16,7 @@ struct Avx2 {
   static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
-  static F quotient(F a, F b) { return _mm256_div_ps(a, b); }
+  static F div(F a, F b) { return _mm256_div_ps(a, b); }
   // a, or what has its sign and the magnitude `limit` where that is smaller.
   static F within(F a, F limit) { return _mm256_max_ps(_mm256_min_ps(a, limit), sub(_mm256_setzero_ps(), limit)); }
   // Shifts the low bits of a float into the exponent.

@@ -16,12 +16,7 @@ struct Avx512 {
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
-  // a / b to about 1 ulp, b and its reciprocal being normal: a division takes as long as twenty other operations. An estimate
-  // of 14 bits, and a step of Newton.
-  static F quotient(F a, F b) {
-    const F estimate = _mm512_rcp14_ps(b);
-    return mul(a, fma(estimate, _mm512_fnmadd_ps(b, estimate, set(1.0f)), estimate));
-  }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
   // a, or what has its sign and the magnitude `limit` where that is smaller.
   static F within(F a, F limit) { return _mm512_range_ps(a, limit, 0b0010); }
   // Shifts the low bits of a float into the exponent.

@@ -61,6 +61,13 @@ def test_a_value_has_the_same_bits_in_every_place(activation, isa):
         assert np.array_equal(gated(activation, gate[first:end], up[first:end], isa), whole[first:end])
 
 
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS[1:])
+@pytest.mark.parametrize("activation", LIMITS)
+def test_every_instruction_set_gives_the_same_bits(activation, isa):
+    gate, up = np.random.default_rng(1).standard_normal((2, 4000), dtype=np.float32) * np.float32([[20], [1]])
+    assert np.array_equal(gated(activation, gate, up, isa), gated(activation, gate, up, INSTRUCTION_SETS[0]))
+
+
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 @pytest.mark.parametrize("activation", LIMITS)
 def test_extremes(activation, isa):
