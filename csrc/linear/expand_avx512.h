@@ -33,8 +33,6 @@ constexpr __mmask64 kLowerBytes = 0x5555555555555555, kUpperBytes = 0xaaaaaaaaaa
   _mm512_storeu_si512(high + kTileBytes, lower_up(even, kUpperBytes, odd));
 }
 
-constexpr ptrdiff_t kExpandAhead = 16 << 10;  // bytes
-
 // A step is 64 inputs of a panel: so many parts, each a vector of two quads of 4-bit codes, or a quad of larger ones.
 template <class F>
 constexpr int kStepParts = F::kBits == 4 ? 8 : 16;
@@ -46,16 +44,14 @@ class StepExpansion {
  public:
   StepExpansion(const uint8_t* panel, int64_t kp, int64_t step, const ReadAhead& ahead, uint8_t* to)
       : codes_(panel + step * kGroups * F::kCodeBytes), scales_(panel + F::scale_offset(kp) + step * kGroups * F::kScaleBytes),
-        ahead_(ahead.after(panel + step * kBytes, kExpandAhead)), to_(to) {
-    for (int64_t line = kStepParts<F>; line < kBytes / 64; ++line) fetch(line);
+        to_(to) {
+    for (int group = 0; group < kGroups; ++group) ahead.far<F>(panel, step * kGroups + group);
   }
 
-  // Parts [First, Last) of kStepParts<F>; in order. Each asks for a line that is read later, into the second cache: all at once
-  // they would keep other loads waiting.
+  // Parts [First, Last) of kStepParts<F>; in order.
   template <int First, int Last>
   [[gnu::always_inline]] inline void run() {
     if constexpr (First < Last) {
-      if constexpr (First < kBytes / 64) fetch(First);
       if constexpr (First % kPerGroup == 0) pair_ = load_pair_scales<F>(scales_ + First / kPerGroup * F::kScaleBytes);
       if constexpr (F::kBits == 4) {
         const __m512i v = _mm512_loadu_si512(codes_ + 64 * First), nibble = _mm512_set1_epi16(15);
@@ -72,13 +68,11 @@ class StepExpansion {
   }
 
  private:
-  static constexpr int kGroups = 64 / F::kGroup, kPerGroup = kStepParts<F> / kGroups, kBytes = kGroups * F::kGroupBytes;
-
-  void fetch(int64_t line) const { _mm_prefetch(reinterpret_cast<const char*>(ahead_ + 64 * line), _MM_HINT_T1); }
+  static constexpr int kGroups = 64 / F::kGroup, kPerGroup = kStepParts<F> / kGroups;
 
   __m512i weights(__m512i codes) const { return _mm512_add_epi16(_mm512_mullo_epi16(codes, pair_.e), pair_.z); }
 
-  const uint8_t *codes_, *scales_, *ahead_;
+  const uint8_t *codes_, *scales_;
   uint8_t* to_;
   PairScales pair_{};
 };
