@@ -5,7 +5,6 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kPrefetch = 4096;
 
 inline void prefetch_tile(const uint8_t* tile) {

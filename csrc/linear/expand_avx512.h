@@ -12,11 +12,10 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kStepBytes = 2 * kTileBytes;  // 64 inputs of a panel, or of 16 rows: high and low tile
 
-// Moves bytes within 16-bit lanes: the upper one down, or the lower one up. By shuffles, for shifts run on one port only.
-// Where the mask is not set the bytes of `rest` stay.
+// Moves bytes within 16-bit lanes: the upper one down, or the lower one up. Where the mask is not set the bytes of `rest`
+// stay: one operation where a shift and a blend are two.
 inline __m512i upper_down(__m512i rest, __mmask64 mask, __m512i from) {
   const __m512i order = _mm512_broadcast_i32x4(_mm_set_epi8(15, 15, 13, 13, 11, 11, 9, 9, 7, 7, 5, 5, 3, 3, 1, 1));
   return _mm512_mask_shuffle_epi8(rest, mask, from, order);

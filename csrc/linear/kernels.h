@@ -9,7 +9,8 @@
 
 namespace octavo {
 
-constexpr int kTileRows = 16;  // rows of an AMX tile
+constexpr int kTileRows = 16;         // rows of an AMX tile
+constexpr int64_t kTileBytes = 1024;  // of 64 each
 
 // What an output counts of an exact sum: how many times it holds this, rounded down. Less than a hundredth of what the
 // rounding of activations moves a sum by, and such counts fit 32 bits, where the sums of AMX tiles would have to be doubles.

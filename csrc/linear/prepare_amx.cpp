@@ -25,7 +25,6 @@ Planes split_bytes(const __m512i (&values)[4]) {
 }  // namespace
 
 void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
-  constexpr int64_t kTileBytes = 1024;
   const int64_t kp = padded_k(k);
   uint8_t* to = prepared + row_scales_bytes(rows) + row / kTileRows * integer_tile_bytes(k) + row % kTileRows * 64;
   // The lines of the last inputs are in the second cache, or another core has read them: not to be waited for one by one.
