@@ -26,7 +26,7 @@ inline void score_groups(const char* q, int dim, const char* const* k, const cha
   for (int pair = 0; pair < dim / 2; ++pair) {
     __m512bh keys[kGroups];
     for (int g = 0; g < kGroups; ++g) {
-      if (kPrefetch) prefetch_line(ahead[g] + pair * kLine);
+      if (kPrefetch) prefetch_far(ahead[g] + pair * kLine);
       keys[g] = load_row(k[g] + pair * kLine);
     }
     for (int r = 0; r < kRows; ++r) {
@@ -53,7 +53,7 @@ inline void value_groups(const char* weights, int dim, int d, const char* const*
     for (int pair = 0; pair < kKvTile / 2; ++pair) {
       __m512bh v[kGroups];
       for (int g = 0; g < kGroups; ++g) {
-        if (kPrefetch) prefetch_line(ahead + g * kGroupBytes + pair * kLine);
+        if (kPrefetch) prefetch_far(ahead + g * kGroupBytes + pair * kLine);
         v[g] = load_row(values + g * kGroupBytes + pair * kLine);
       }
       for (int r = 0; r < kRows; ++r) {

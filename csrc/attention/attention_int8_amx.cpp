@@ -9,6 +9,7 @@
 #include "attention/simd_avx512.h"
 #include "attention/driver.h"
 #include "attention/integer_products.h"
+#include "common/prefetch.h"
 #include "common/tile_config.h"
 
 namespace octavo {
@@ -42,7 +43,7 @@ class ByteProducts {
     char* const to = columns_ + (at / kStep * 2 + group) * kTileBytes + at % kStep / 4 * kLine;
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      prefetch_line(ahead + i * kLine);
+      prefetch_far(ahead + i * kLine);
       _mm512_store_si512(to + i * kLine, _mm512_permutexvar_epi16(order, _mm512_loadu_si512(codes + i * kLine)));
     }
   }

@@ -10,6 +10,7 @@
 #include "attention/products.h"
 #include "attention/softmax.h"
 #include "common/order_memory.h"
+#include "common/prefetch.h"
 
 namespace octavo {
 namespace {
@@ -28,10 +29,10 @@ class AskingTile {
   // The tile operand at `offset`.
   const char* operand(int64_t offset) const {
 #pragma GCC unroll 16
-    for (int line = 0; line < 16; ++line) _mm_prefetch(next_ + offset + line * kLine, _MM_HINT_T0);
+    for (int line = 0; line < 16; ++line) prefetch_near(next_ + offset + line * kLine);
     return tile_ + offset;
   }
-  void find_page(int64_t offset) const { prefetch_line(later_ + offset); }
+  void find_page(int64_t offset) const { prefetch_far(later_ + offset); }
 
  private:
   static constexpr int kBytesAhead = 12 * 1024;

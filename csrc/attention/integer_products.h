@@ -9,6 +9,7 @@
 #include "attention/products.h"
 #include "attention/scaled_rows.h"
 #include "attention/softmax.h"
+#include "common/prefetch.h"
 
 namespace octavo {
 namespace {
@@ -22,8 +23,8 @@ inline const float* tile_scales(const char* tile, int dim) {
 }
 
 inline void prefetch_scales(const char* tile, int dim) {
-  prefetch_line(tile + kKvTile * dim);
-  prefetch_line(tile + kKvTile * dim + kLine);
+  prefetch_far(tile + kKvTile * dim);
+  prefetch_far(tile + kKvTile * dim + kLine);
 }
 
 // Bytes of codes that two vectors of pairs take.
@@ -48,7 +49,7 @@ class Sums {
   void add(const int16_t* rows, int stride, const int8_t* const* codes, const char* ahead) {
 #pragma GCC unroll 4
     for (int step = 0; step < kSteps; ++step) {
-      if (kPrefetch && step * kStepBytes<Simd> % kLine == 0) prefetch_line(ahead + step * kStepBytes<Simd>);
+      if (kPrefetch && step * kStepBytes<Simd> % kLine == 0) prefetch_far(ahead + step * kStepBytes<Simd>);
       const Ints x[2] = {Simd::load_pairs(codes[0] + step * 32), Simd::load_pairs(codes[1] + step * 32)};
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {

@@ -7,6 +7,7 @@
 
 #include "attention/kv_writer.h"
 #include "attention/scaled_rows.h"
+#include "common/prefetch.h"
 
 namespace octavo {
 namespace {
@@ -142,7 +143,7 @@ inline void write_scaled_token(const KvLayout& layout, const TokenPlace& at, con
 
 // Asks for the cache lines [first, end).
 inline void fetch_lines(const char* first, const char* end) {
-  for (; first < end; first += 64) __builtin_prefetch(first, 0, 2);
+  for (; first < end; first += 64) prefetch_far(first);
 }
 
 // The lines of a token: in K all those of a group, in V one for every 16 columns.

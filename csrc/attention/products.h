@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "attention/call.h"
+#include "common/prefetch.h"
 
 namespace octavo {
 namespace {
@@ -21,16 +22,14 @@ constexpr int lane_step() {
 
 constexpr int kLine = 64;  // bytes
 
-// Into the second cache: what is on its way to the first one holds up the loads of others.
-inline void prefetch_line(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
-
-// The cache rows of one pair, `groups` of 16 lanes, group_elements apart.
+// The cache rows of one pair, `groups` of 16 lanes, group_elements apart. Into the second cache: what is on its way to the first
+// one holds up the loads of others.
 template <class Element>
 inline void prefetch_pair(const Element* first, int groups, int64_t group_elements) {
   constexpr int kBytes = 2 * 16 * sizeof(Element);
   for (int g = 0; g < groups; ++g)
     for (int at = 0; at < kBytes; at += kLine)
-      prefetch_line(reinterpret_cast<const char*>(first + g * group_elements) + at);
+      prefetch_far(reinterpret_cast<const char*>(first + g * group_elements) + at);
 }
 
 // scores[r][0..32) of kRows rows against one tile of keys. ahead: a tile to prefetch meanwhile.

@@ -1,4 +1,5 @@
 // bfloat16 weights with AMX. Each output tile adds over k in one fixed order, whatever the number of rows.
+#include "common/prefetch.h"
 #include "common/tile_config.h"
 #include "linear/bf16_rows.h"
 
@@ -8,8 +9,7 @@ namespace {
 constexpr int64_t kPrefetch = 4096;
 
 inline void prefetch_tile(const uint8_t* tile) {
-  for (int64_t line = 0; line < kTileBytes; line += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(tile + kPrefetch + line), _MM_HINT_T0);
+  for (int64_t line = 0; line < kTileBytes; line += 64) prefetch_near(tile + kPrefetch + line);
 }
 
 // 32 rows by two panels; without a second one of either the first takes its place.

@@ -1,7 +1,8 @@
 // bfloat16 weights in products of bf16 pairs: one chain of instructions per output, k ascending, whatever the number of rows.
-#include "linear/bf16_rows.h"
-
 #include <cstring>
+
+#include "common/prefetch.h"
+#include "linear/bf16_rows.h"
 
 namespace octavo {
 namespace {
@@ -25,7 +26,7 @@ void multiply(const LinearCall& call, int64_t panel, int64_t row, int64_t ahead)
   for (int64_t i = 0; i < kp / 2; ++i) {
     __m512bh w[Panels];
     for (int p = 0; p < Panels; ++p) {
-      if (ahead) _mm_prefetch(reinterpret_cast<const char*>(weights[p] + i * kLine + ahead), _MM_HINT_T1);
+      if (ahead) prefetch_far(weights[p] + i * kLine + ahead);
       w[p] = (__m512bh)_mm512_loadu_si512(weights[p] + i * kLine);
     }
     for (int r = 0; r < Rows; ++r) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/prefetch.h"
 #include "linear/byte_rows.h"
 #include "linear/read_ahead.h"
 #include "linear/vectors_avx512.h"
@@ -154,7 +155,7 @@ void panel_tile(const LinearCall& call, const ByteTiles512& layout, int64_t pane
   const uint8_t *const bytes = call.weight->panel(panel), *const scales = bytes + F::scale_offset(kp);
   const ByteGroup* rows = layout.tile(call.prepared, tile);
   // In prefill these lines come from memory: asked for when they are written, each would be waited for.
-  for (int r = 0; r < Rows; ++r) __builtin_prefetch(call.out + (row + r) * call.ldo + panel * kPanel, 1);
+  for (int r = 0; r < Rows; ++r) prefetch_to_write(call.out + (row + r) * call.ldo + panel * kPanel);
   const ReadAhead ahead(call);
   __m512 sums[Rows] = {};
   for (int64_t g = 0; g < layout.groups; ++g, rows += layout.height) {

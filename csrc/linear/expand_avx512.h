@@ -32,6 +32,8 @@ constexpr __mmask64 kLowerBytes = 0x5555555555555555, kUpperBytes = 0xaaaaaaaaaa
   _mm512_storeu_si512(high + kTileBytes, lower_up(even, kUpperBytes, odd));
 }
 
+constexpr ptrdiff_t kExpandAhead = 16 << 10;  // bytes
+
 // A step is 64 inputs of a panel: so many parts, each a vector of two quads of 4-bit codes, or a quad of larger ones.
 template <class F>
 constexpr int kStepParts = F::kBits == 4 ? 8 : 16;
@@ -43,14 +45,16 @@ class StepExpansion {
  public:
   StepExpansion(const uint8_t* panel, int64_t kp, int64_t step, const ReadAhead& ahead, uint8_t* to)
       : codes_(panel + step * kGroups * F::kCodeBytes), scales_(panel + F::scale_offset(kp) + step * kGroups * F::kScaleBytes),
-        to_(to) {
-    for (int group = 0; group < kGroups; ++group) ahead.far<F>(panel, step * kGroups + group);
+        ahead_(ahead.after(panel + step * kBytes, kExpandAhead)), to_(to) {
+    for (int line = kStepParts<F>; line < kLines; ++line) prefetch_far(ahead_ + 64 * line);
   }
 
-  // Parts [First, Last) of kStepParts<F>; in order.
+  // Parts [First, Last) of kStepParts<F>; in order. Each asks for a line that is read later, into the second cache: all at once
+  // they would keep other loads waiting.
   template <int First, int Last>
   [[gnu::always_inline]] inline void run() {
     if constexpr (First < Last) {
+      if constexpr (First < kLines) prefetch_far(ahead_ + 64 * First);
       if constexpr (First % kPerGroup == 0) pair_ = load_pair_scales<F>(scales_ + First / kPerGroup * F::kScaleBytes);
       if constexpr (F::kBits == 4) {
         const __m512i v = _mm512_loadu_si512(codes_ + 64 * First), nibble = _mm512_set1_epi16(15);
@@ -68,10 +72,11 @@ class StepExpansion {
 
  private:
   static constexpr int kGroups = 64 / F::kGroup, kPerGroup = kStepParts<F> / kGroups;
+  static constexpr int kBytes = kGroups * F::kGroupBytes, kLines = (kBytes + 63) / 64;
 
   __m512i weights(__m512i codes) const { return _mm512_add_epi16(_mm512_mullo_epi16(codes, pair_.e), pair_.z); }
 
-  const uint8_t *codes_, *scales_;
+  const uint8_t *codes_, *scales_, *ahead_;
   uint8_t* to_;
   PairScales pair_{};
 };

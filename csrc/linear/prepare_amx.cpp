@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "common/prefetch.h"
+
 namespace octavo {
 
 namespace {
@@ -28,7 +30,7 @@ void prepare_integer_tile_row_amx(const float* x, int64_t k, int64_t row, int64_
   const int64_t kp = padded_k(k);
   uint8_t* to = prepared + row_scales_bytes(rows) + row / kTileRows * integer_tile_bytes(k) + row % kTileRows * 64;
   // The lines of the last inputs are in the second cache, or another core has read them: not to be waited for one by one.
-  for (int64_t line = 0; line < kp / 64 * 2; ++line) __builtin_prefetch(to + line * kTileBytes, 1);
+  for (int64_t line = 0; line < kp / 64 * 2; ++line) prefetch_to_write(to + line * kTileBytes);
   const RowScale scale = row_scale(x, k);
   reinterpret_cast<float*>(prepared)[row] = scale.scale;
   const __m512 inverse = _mm512_set1_ps(scale.inverse);

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "common/prefetch.h"
+
 namespace octavo {
 namespace {
 
@@ -57,7 +59,7 @@ void prepare_wide_row_avx512(const float* x, int64_t k, int64_t row, int64_t row
   const int64_t place = row % layout.height;
   const auto line = [&](int64_t i) { return tile + 2 * (layout.offset(i) + 32 * place); };
   // Another core has read the lines of the last inputs, and they are apart: asked for one by one, each would be waited for.
-  for (int64_t i = 0; i < layout.kp; i += 32) __builtin_prefetch(line(i), 1);
+  for (int64_t i = 0; i < layout.kp; i += 32) prefetch_to_write(line(i));
   const RowScale scale = row_scale(x, k);
   reinterpret_cast<float*>(prepared)[row] = scale.scale;
   const __m512 inverse = _mm512_set1_ps(scale.inverse);

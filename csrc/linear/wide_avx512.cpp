@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/prefetch.h"
 #include "linear/read_ahead.h"
 #include "linear/vectors_avx512.h"
 #include "linear/wide_norms.h"
@@ -211,7 +212,7 @@ void panel_tile(const LinearCall& call, const Panel& panel, const Weights& weigh
   const int16_t* const inputs = layout.values(call.prepared, tile);
   // In prefill these lines come from memory: asked for when they are written, each would be waited for.
   for (int r = 0; r < static_cast<int>(sizeof...(R)); ++r)
-    __builtin_prefetch(call.out + (row + r) * call.ldo + panel.column, 1);
+    prefetch_to_write(call.out + (row + r) * call.ldo + panel.column);
   TileSums<R...> sums;
   __m512i high[sizeof...(R)];
   for (int64_t first = 0; first < kp; first += run) {
