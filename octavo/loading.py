@@ -89,6 +89,7 @@ def load(options: EngineOptions, progress: Progress | None = None) -> LoadedMode
     say(f"blocks of {options.block_size} tokens: {reason}")
     say(f"loading {sum(source.raw.nbytes for source in checkpoint.tensors.values()) / 1e6:.0f} MB of weights")
     executor = build_executor(options, program, checkpoint, threads)
+    warn_of_slow_activations(options, executor)
     try:
         if executor.kv_cache_dtype == "int8":
             say("checking what KV in int8 does to this model's distributions")
@@ -209,6 +210,17 @@ def choose_num_blocks(options: EngineOptions, program: Program, block_bytes: int
             f"the model needs at least {groups}, {format_bytes(groups * block_bytes)}"
         )
     return num_blocks
+
+
+def warn_of_slow_activations(options: EngineOptions, executor: NativeExecutor | ReferenceExecutor) -> None:
+    """A warning where 8-bit activations are slower than the exact ones, which tiles multiply (decision 8)."""
+    if options.activation_dtype == "int8" and getattr(executor, "instruction_set", None) == "amx":
+        warnings.warn(
+            "activation_dtype='int8': with AMX it is slower than the default for prompts and many sequences, and less "
+            "accurate; activation_dtype='auto' is the better one here.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def warn_of_kv_drift(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,29 @@ def test_the_reference_executor_is_refused(tmp_path: Path) -> None:
         LLM(str(make_small_model(tmp_path / "model")), executor="reference", activation_dtype="int8")
 
 
-def test_prefixes_are_cached_apart(tmp_path: Path) -> None:
-    model = tmp_path / "model.gguf"
-    Quantization(make_random_directory(tmp_path / "llama", "llama"), model, "w4", threads=2).run()
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small model in 4 bits."""
+    path = tmp_path / "model.gguf"
+    Quantization(make_random_directory(tmp_path / "llama", "llama"), path, "w4", threads=2).run()
+    return path
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_a_machine_where_they_are_slower_is_told(instruction_set: str, model: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        LLM(str(model), activation_dtype="int8", kv_cache_memory="4MiB", instruction_set=instruction_set).close()
+    told = [str(warning.message) for warning in caught if "activation_dtype='int8'" in str(warning.message)]
+    assert len(told) == (1 if instruction_set == "amx" else 0)
+
+
+def test_prefixes_are_cached_apart(model: Path) -> None:
     namespaces = set()
     for activation_dtype in ("auto", "int8"):
-        with LLM(str(model), activation_dtype=activation_dtype, kv_cache_memory="4MiB") as llm:
+        with LLM(
+            str(model), activation_dtype=activation_dtype, kv_cache_memory="4MiB", instruction_set="avx2"
+        ) as llm:
             (output,) = llm.generate(["the hen"], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))
             assert len(output.outputs[0].token_ids) == 4
             namespaces.add(llm.loaded.engine.config.cache_namespace)
