@@ -127,6 +127,7 @@ struct LinearCall {
   int64_t panel_begin, panel_end;
   uint8_t* scratch;
   const uint8_t* next;
+  bool machine_reads_ahead;  // its own prefetchers follow a stream so far that asking farther ahead disturbs them: with AMX
 };
 
 inline const uint8_t* NarrowRow::at(const LinearCall& call, int64_t row) const {

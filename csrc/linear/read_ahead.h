@@ -2,7 +2,8 @@
 // asked for ahead of time goes on there, so that no linear begins cold and nothing is fetched in vain.
 //
 // Into the second cache from far ahead, for what waits for memory in the few miss buffers of the first one holds up the loads
-// behind it, and from there into the first one.
+// behind it, and from there into the first one. But where the machine's own prefetchers read far ahead (LinearCall) and panels are
+// long enough for them, only what comes soon.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,27 @@ class ReadAhead {
  public:
   // For the weights of a call.
   explicit ReadAhead(const LinearCall& call) : end_(call.weight->panel(call.panel_end)), next_(call.next) {}
+
+  // Whether to ask only by soon().
+  template <class F>
+  static bool suffices_soon(const LinearCall& call) {
+    return call.machine_reads_ahead && F::scale_offset(padded_k(call.weight->k())) >= kLongCodes;
+  }
+
+  // Called once for each of a panel's `groups`, asks for the codes and scales of later ones into the first cache: here or in the
+  // next panel. They are apart, so they are asked for apart.
+  template <class F>
+  inline void soon(const uint8_t* panel, int64_t groups, int64_t group) const {
+    const uint8_t* following = panel + F::panel_bytes(groups * F::kGroup);
+    if (following == end_) following = next_ == nullptr ? panel : next_;
+    const auto at = [&](int64_t which, int64_t bytes) {
+      return which < groups ? panel + which * bytes : following + (which - groups) * bytes;
+    };
+    const uint8_t* const codes = at(group + kSoonCodes / F::kCodeBytes, F::kCodeBytes);
+    for (int line = 0; line < F::kCodeBytes; line += 64) prefetch_near(codes + line);
+    const uint8_t* const scales = at(group + kSoonScales / F::kScaleBytes, F::kScaleBytes) + F::scale_offset(groups * F::kGroup);
+    if (group * F::kScaleBytes % 64 == 0) prefetch_near(scales);
+  }
 
   // What is read `distance` bytes after `from`, of this linear or the next; `from` itself where nothing is known to come.
   const uint8_t* after(const uint8_t* from, ptrdiff_t distance) const {
@@ -40,7 +62,8 @@ class ReadAhead {
   }
 
  private:
-  static constexpr ptrdiff_t kFar = 64 << 10, kNear = 4 << 10;
+  static constexpr ptrdiff_t kFar = 64 << 10, kNear = 4 << 10, kSoonCodes = 2 << 10, kSoonScales = 1 << 10;
+  static constexpr int64_t kLongCodes = 16 << 10;
   const uint8_t *end_, *next_;
 };
 
