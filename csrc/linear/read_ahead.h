@@ -2,8 +2,8 @@
 // asked for ahead of time goes on there, so that no linear begins cold and nothing is fetched in vain.
 //
 // Into the second cache from far ahead, for what waits for memory in the few miss buffers of the first one holds up the loads
-// behind it, and from there into the first one. But where the machine's own prefetchers read far ahead (LinearCall) and panels are
-// long enough for them, only what comes soon.
+// behind it, and from there into the first one. But where the machine's own prefetchers read far ahead (LinearCall) and panels
+// are long enough for them, only what comes soon.
 #pragma once
 
 #include <cstddef>

@@ -94,9 +94,7 @@ def test_a_machine_where_they_are_slower_is_told(instruction_set: str, model: Pa
 def test_prefixes_are_cached_apart(model: Path) -> None:
     namespaces = set()
     for activation_dtype in ("auto", "int8"):
-        with LLM(
-            str(model), activation_dtype=activation_dtype, kv_cache_memory="4MiB", instruction_set="avx2"
-        ) as llm:
+        with LLM(str(model), activation_dtype=activation_dtype, kv_cache_memory="4MiB", instruction_set="avx2") as llm:
             (output,) = llm.generate(["the hen"], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))
             assert len(output.outputs[0].token_ids) == 4
             namespaces.add(llm.loaded.engine.config.cache_namespace)
