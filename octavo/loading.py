@@ -89,8 +89,8 @@ def load(options: EngineOptions, progress: Progress | None = None) -> LoadedMode
     say(f"blocks of {options.block_size} tokens: {reason}")
     say(f"loading {sum(source.raw.nbytes for source in checkpoint.tensors.values()) / 1e6:.0f} MB of weights")
     executor = build_executor(options, program, checkpoint, threads)
-    warn_of_slow_activations(options, executor)
     try:
+        warn_of_slow_activations(options, executor)
         if executor.kv_cache_dtype == "int8":
             say("checking what KV in int8 does to this model's distributions")
             warn_of_kv_drift(executor, program, tokenizer.result(), checkpoint.fingerprint)

@@ -156,7 +156,10 @@ void all_panels(const LinearCall& call) {
 void integer_linear_avx512(const LinearCall& call) {
   visit_int_format(call.weight->format(), [&](auto f) {
     using F = decltype(f);
-    ReadAhead::suffices_soon<F>(call) ? all_panels<F, true>(call) : all_panels<F, false>(call);
+    if (ReadAhead::suffices_soon<F>(call))
+      all_panels<F, true>(call);
+    else
+      all_panels<F, false>(call);
   });
 }
 

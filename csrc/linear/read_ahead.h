@@ -36,8 +36,8 @@ class ReadAhead {
     };
     const uint8_t* const codes = at(group + kSoonCodes / F::kCodeBytes, F::kCodeBytes);
     for (int line = 0; line < F::kCodeBytes; line += 64) prefetch_near(codes + line);
-    const uint8_t* const scales = at(group + kSoonScales / F::kScaleBytes, F::kScaleBytes) + F::scale_offset(groups * F::kGroup);
-    if (group * F::kScaleBytes % 64 == 0) prefetch_near(scales);
+    if (group * F::kScaleBytes % 64 == 0)  // the first of a line
+      prefetch_near(at(group + kSoonScales / F::kScaleBytes, F::kScaleBytes) + F::scale_offset(groups * F::kGroup));
   }
 
   // What is read `distance` bytes after `from`, of this linear or the next; `from` itself where nothing is known to come.
