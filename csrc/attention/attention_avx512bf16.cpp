@@ -2,6 +2,8 @@
 //
 // A row's sums run over pairs of dims (scores) and of positions (values) in ascending order, one instruction each, whatever
 // the number of rows.
+#include <utility>
+
 #include "attention/bf16_rows.h"
 #include "attention/driver.h"
 #include "attention/products.h"
@@ -16,12 +18,36 @@ inline __m512bh broadcast_pair(const char* p) {
   return (__m512bh)_mm512_set1_epi32(pair);
 }
 
-// Scores of kRows rows against kGroups groups of 16 keys, which lie at k[g]; what lies at ahead[g] is prefetched meanwhile.
-template <int kRows, int kGroups, bool kPrefetch>
-inline void score_groups(const char* q, int dim, const char* const* k, const char* const* ahead, float* scores) {
-  __m512 sums[kRows][kGroups];
-  for (int r = 0; r < kRows; ++r)
-    for (int g = 0; g < kGroups; ++g) sums[r][g] = _mm512_setzero_ps();
+// Sums of one row and kGroups groups of 16 columns: two, and two more. Without loops, for which GCC 12 writes sums to memory
+// after their products.
+template <int kGroups>
+struct GroupSums {
+  static_assert(kGroups == 2 || kGroups == 4);
+  __m512 sums[kGroups] = {};
+
+  [[gnu::always_inline]] inline void add(const __m512bh* columns, __m512bh row) {
+    sums[0] = _mm512_dpbf16_ps(sums[0], columns[0], row);
+    sums[1] = _mm512_dpbf16_ps(sums[1], columns[1], row);
+    if constexpr (kGroups == 4) {
+      sums[2] = _mm512_dpbf16_ps(sums[2], columns[2], row);
+      sums[3] = _mm512_dpbf16_ps(sums[3], columns[3], row);
+    }
+  }
+  [[gnu::always_inline]] inline void store(float* to) const {
+    _mm512_storeu_ps(to, sums[0]);
+    _mm512_storeu_ps(to + 16, sums[1]);
+    if constexpr (kGroups == 4) {
+      _mm512_storeu_ps(to + 32, sums[2]);
+      _mm512_storeu_ps(to + 48, sums[3]);
+    }
+  }
+};
+
+// Scores of rows R... against kGroups groups of 16 keys, which lie at k[g]; what lies at ahead[g] is prefetched meanwhile.
+template <int kGroups, bool kPrefetch, int... R>
+inline void score_groups(const char* q, int dim, const char* const* k, const char* const* ahead, float* scores,
+                         std::integer_sequence<int, R...>) {
+  GroupSums<kGroups> sums[sizeof...(R)];
 #pragma GCC unroll 4
   for (int pair = 0; pair < dim / 2; ++pair) {
     __m512bh keys[kGroups];
@@ -29,23 +55,17 @@ inline void score_groups(const char* q, int dim, const char* const* k, const cha
       if (kPrefetch) prefetch_far(ahead[g] + pair * kLine);
       keys[g] = load_row(k[g] + pair * kLine);
     }
-    for (int r = 0; r < kRows; ++r) {
-      const __m512bh row = broadcast_pair(q + (r * dim + 2 * pair) * 2);
-      for (int g = 0; g < kGroups; ++g) sums[r][g] = _mm512_dpbf16_ps(sums[r][g], keys[g], row);
-    }
+    (sums[R].add(keys, broadcast_pair(q + (R * dim + 2 * pair) * 2)), ...);
   }
-  for (int r = 0; r < kRows; ++r)
-    for (int g = 0; g < kGroups; ++g) _mm512_storeu_ps(scores + r * kScoreStride + g * 16, sums[r][g]);
+  (sums[R].store(scores + R * kScoreStride), ...);
 }
 
-// out[r][0..16 * kGroups) = weights of tiles [lo, hi) times dims [d, d + 16 * kGroups) of V.
-template <int kRows, int kGroups, bool kPrefetch>
-inline void value_groups(const char* weights, int dim, int d, const char* const* tiles, int lo, int hi,
-                         float* out) {
+// out[R][0..16 * kGroups) = weights of tiles [lo, hi) times dims [d, d + 16 * kGroups) of V.
+template <int kGroups, bool kPrefetch, int... R>
+inline void value_groups(const char* weights, int dim, int d, const char* const* tiles, int lo, int hi, float* out,
+                         std::integer_sequence<int, R...>) {
   constexpr int64_t kGroupBytes = kKvTile / 2 * kLine;
-  __m512 sums[kRows][kGroups];
-  for (int r = 0; r < kRows; ++r)
-    for (int g = 0; g < kGroups; ++g) sums[r][g] = _mm512_setzero_ps();
+  GroupSums<kGroups> sums[sizeof...(R)];
   for (int tile = lo; tile < hi; ++tile) {
     const char* values = tiles[tile] + d * kLine;
     const char* ahead = tiles[tile + kTilesAhead] + d * kLine;
@@ -56,14 +76,10 @@ inline void value_groups(const char* weights, int dim, int d, const char* const*
         if (kPrefetch) prefetch_far(ahead + g * kGroupBytes + pair * kLine);
         v[g] = load_row(values + g * kGroupBytes + pair * kLine);
       }
-      for (int r = 0; r < kRows; ++r) {
-        const __m512bh row = broadcast_pair(weights + r * kScoreStride * 4 + (tile * kKvTile + 2 * pair) * 2);
-        for (int g = 0; g < kGroups; ++g) sums[r][g] = _mm512_dpbf16_ps(sums[r][g], v[g], row);
-      }
+      (sums[R].add(v, broadcast_pair(weights + R * kScoreStride * 4 + (tile * kKvTile + 2 * pair) * 2)), ...);
     }
   }
-  for (int r = 0; r < kRows; ++r)
-    for (int g = 0; g < kGroups; ++g) _mm512_storeu_ps(out + r * dim + g * 16, sums[r][g]);
+  (sums[R].store(out + R * dim), ...);
 }
 
 struct Bf16Kernel {
@@ -93,12 +109,12 @@ struct Bf16Kernel {
     const char* packed = reinterpret_cast<const char*>(weights);
     for (int r = 0; r < rows; r += kRows)
       dispatch_rows<kRows>(rows - r < kRows ? rows - r : kRows, [&](auto count) {
-        constexpr int kCount = decltype(count)::value;
+        const auto pack = std::make_integer_sequence<int, decltype(count)::value>{};
         const char* first = packed + int64_t{r} * kScoreStride * 4;
         if (r == 0) {
-          value_dims<kCount, true>(first, dim, tiles, lo, hi, out);
+          value_dims<true>(first, dim, tiles, lo, hi, out, pack);
         } else {
-          value_dims<kCount, false>(first, dim, tiles, lo, hi, out + r * dim);
+          value_dims<false>(first, dim, tiles, lo, hi, out + r * dim, pack);
         }
       });
   }
@@ -117,21 +133,21 @@ struct Bf16Kernel {
     }
     for (int r = 0; r < rows; r += kRows)
       dispatch_rows<kRows>(rows - r < kRows ? rows - r : kRows, [&](auto count) {
-        constexpr int kCount = decltype(count)::value;
+        const auto pack = std::make_integer_sequence<int, decltype(count)::value>{};
         const char* first = q + r * dim * 2;
         if (r == 0) {
-          score_groups<kCount, kGroups, true>(first, dim, k, ahead, scores);
+          score_groups<kGroups, true>(first, dim, k, ahead, scores, pack);
         } else {
-          score_groups<kCount, kGroups, false>(first, dim, k, ahead, scores + r * kScoreStride);
+          score_groups<kGroups, false>(first, dim, k, ahead, scores + r * kScoreStride, pack);
         }
       });
   }
 
-  template <int kCount, bool kPrefetch>
-  static void value_dims(const char* weights, int dim, const char* const* tiles, int lo, int hi, float* out) {
+  template <bool kPrefetch, class Pack>
+  static void value_dims(const char* weights, int dim, const char* const* tiles, int lo, int hi, float* out, Pack rows) {
     int d = 0;
-    for (; d + 64 <= dim; d += 64) value_groups<kCount, 4, kPrefetch>(weights, dim, d, tiles, lo, hi, out + d);
-    if (d < dim) value_groups<kCount, 2, kPrefetch>(weights, dim, d, tiles, lo, hi, out + d);
+    for (; d + 64 <= dim; d += 64) value_groups<4, kPrefetch>(weights, dim, d, tiles, lo, hi, out + d, rows);
+    if (d < dim) value_groups<2, kPrefetch>(weights, dim, d, tiles, lo, hi, out + d, rows);
   }
 };
 
