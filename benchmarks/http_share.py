@@ -39,7 +39,7 @@ TOKENS = 128
 def work_offline(model: str) -> None:
     """A child: loads the model and says so. A line asks for so many calls of so many prompts; the answer to it says how
     many output tokens a second they made."""
-    with LLM(model, enable_prefix_caching=False) as llm:
+    with LLM(model, enable_prefix_caching=False, max_draft_tokens=0) as llm:
         params = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True)
         print("ready", flush=True)
         for seed, line in enumerate(sys.stdin):
@@ -144,7 +144,7 @@ def main() -> None:
     words = zip(options.concurrency.split(","), options.requests.split(","), strict=True)
     pairs = [(int(concurrency), int(requests)) for concurrency, requests in words]
     offline = Offline(options.model)
-    with ServerProcess(options.model, *shlex.split(options.serve)) as server:
+    with ServerProcess(options.model, "--max-draft-tokens", "0", *shlex.split(options.serve)) as server:
         rows = [measure(options, offline, server.port, *pair) for pair in pairs]
     offline.close()
     print(json.dumps(make_report("http_share", rows), indent=2) if options.json else table(rows))

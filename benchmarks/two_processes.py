@@ -26,7 +26,9 @@ from octavo.bench.report import make_report, table
 def work(model: str, threads: int, streams: int) -> None:
     """A child: loads the model and says so; then works for as many seconds as a line asks for, and says how many tokens
     a second that made."""
-    with LLM(model, threads=threads or None, enable_prefix_caching=False, kv_cache_memory="256MiB") as llm:
+    with LLM(
+        model, threads=threads or None, enable_prefix_caching=False, kv_cache_memory="256MiB", max_draft_tokens=0
+    ) as llm:
         params = SamplingParams(temperature=0.0, max_tokens=32, ignore_eos=True)
         prompts = random_prompts(streams, 16, llm.loaded.vocab_size, seed=0)
         llm.generate(prompts, params)

@@ -14,6 +14,7 @@ InstructionSet = Literal["avx2", "avx512_vnni", "avx512_bf16", "amx"]
 
 MAX_BLOCK_SIZE = 256
 MAX_THREADS = 256
+MAX_DRAFT_TOKENS = 64
 
 _UNITS = {
     "": 1,
@@ -81,6 +82,9 @@ class EngineOptions:
     """Most sequences that run at once"""
     max_num_batched_tokens: int = 2048
     """Most tokens in a step"""
+    max_draft_tokens: int = 8
+    """Most tokens that a step computes on trial behind each sequence's last one, as its own text lets expect them; the
+    answers are the same, sooner. 0: none"""
     enable_prefix_caching: bool = True
     threads: int | None = None
     """None: the cores that the process may really use (affinity and cgroup quota)"""
@@ -106,6 +110,7 @@ class EngineOptions:
         self._check_int("max_model_len", 1, 2**31 - 1, optional=True)
         self._check_int("max_num_seqs", 1, 65536)
         self._check_int("max_num_batched_tokens", 1, 2**20)
+        self._check_int("max_draft_tokens", 0, MAX_DRAFT_TOKENS)
         self._check_int("threads", 1, MAX_THREADS, optional=True)
         if self.block_size != "auto":
             self._check_int("block_size", 1, MAX_BLOCK_SIZE)

@@ -134,6 +134,7 @@ def _assemble(
             max_model_len=max_model_len,
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,
+            max_draft_tokens=options.max_draft_tokens,
             enable_prefix_caching=options.enable_prefix_caching,
             cache_namespace=encode_fields(
                 [

@@ -238,6 +238,8 @@ class RequestState:
             self._prompt_logprobs = self._readable_prompt(update.prompt_logprobs)
         sequence = self.sequences[update.index]
         found_stop = False
+        if sequence.finish_reason is not None:
+            return False  # a stop string ended it before this token of the same step
         if update.token_id >= 0:
             found_stop = sequence.append(update)
         elif update.finish_reason is not None:

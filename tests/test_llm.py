@@ -9,8 +9,10 @@ import pytest
 from fake_model import EOS, make_fake_model
 
 from octavo import LLM, SamplingParams
+from octavo.engine.sequence_update import SequenceUpdate
 from octavo.loading import LoadedModel
-from octavo.request_driver import EngineError, RequestError
+from octavo.prompts import TokenizedPrompt
+from octavo.request_driver import EngineError, RequestDriver, RequestError
 
 LONG = SamplingParams(max_tokens=100)
 
@@ -138,6 +140,27 @@ def test_stop_string_in_the_last_token_is_a_stop() -> None:
     assert (output.outputs[0].text, output.outputs[0].finish_reason) == ("ab", "stop")
     engine: Any = llm.loaded.engine
     assert engine.finished == []
+
+
+def test_tokens_of_the_step_in_which_a_stop_string_ends_a_sequence_are_dropped() -> None:
+    """Where a draft was right, a step has several tokens of one sequence."""
+    loaded = llm_that_says("-").loaded
+    driver = RequestDriver(loaded.engine, loaded.tokenizer, loaded.vocab_size, loaded.grammars)
+    params = SamplingParams(max_tokens=50, stop=["c"], n=2)
+    state = driver.new_state("r", TokenizedPrompt("p", [1]), params)
+    driver.add(state)
+
+    def updates(index: int, text: str, reason: str | None = None) -> list[SequenceUpdate]:
+        tokens = [SequenceUpdate("r", index, token, None, None, None, 0) for token in text.encode()]
+        tokens[-1].finish_reason = reason
+        return tokens
+
+    driver.deliver([*updates(0, "abcd"), *updates(1, "ef")])
+    assert not state.finished
+    driver.deliver(updates(1, "gcdh", "length"))
+    assert state.finished
+    assert [(answer.text, answer.stop_reason) for answer in state.output().outputs] == [("ab", "c"), ("efg", "c")]
+    assert [bytes(answer.token_ids) for answer in state.output().outputs] == [b"abc", b"efgc"]
 
 
 def test_half_a_stop_string_at_the_end_is_text() -> None:

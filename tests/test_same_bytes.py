@@ -4,10 +4,12 @@ Real kernels under the real engine: alone or among others, with and without pref
 preempted at every step, on any number of threads, the bits are the same. One instruction set at a time.
 """
 
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.guesses import Guesses
 from support.machine import INSTRUCTION_SETS
 from support.quantize import quantize
 from support.weights import ArrayCheckpoint
@@ -71,13 +73,20 @@ class Model:
     def prompt(self, seed, length):
         return np.random.default_rng(seed).integers(3, self.program.vocab_size, length).tolist()
 
-    def answers(self, requests, threads=2, preempt=False, one_by_one=False, **config):
-        """{request id: (token ids, logprobs, top logprobs, prompt logprobs)} of requests that run together."""
+    def answers(self, requests, threads=2, preempt=False, one_by_one=False, known=None, **config):
+        """{request id: (token ids, logprobs, top logprobs, prompt logprobs)} of requests that run together. known: the
+        same of earlier, of which drafts are made."""
         settings = dict(num_blocks=2000, block_size=16, max_model_len=self.program.max_model_len) | config
         dtype, *others = self.formats
         executor = NativeExecutor(self.program, self.checkpoint, dtype, threads, self.instruction_set, *others)
         sampler = Sampler(self.program.vocab_size, executor.thread_team, instruction_set=self.instruction_set)
         engine = Engine(executor, sampler, self.program, EngineConfig(**settings), eos_token_ids=())
+        if known is not None:
+            engine.speculation = Guesses(
+                lambda sequence: [
+                    token for index, token in known[sequence.request.request_id][0] if index == sequence.index
+                ]
+            )
         answers = {name: ([], [], [], []) for name, _, _ in requests}
         for number, (name, prompt, params) in enumerate(requests):
             made = BeamSearchParams(**params) if "beam_width" in params else SamplingParams(**params)
@@ -87,8 +96,9 @@ class Model:
                     collect(update, answers[update.request_id])
                 if preempt:
                     engine.scheduler.preempt_all()
+        assert known is None or engine.stats().accepted_tokens > 0
         executor.close()
-        return {name: tuple(sorted(part) if i < 3 else part for i, part in enumerate(answer))
+        return {name: tuple(sorted(part, key=itemgetter(0)) if i < 3 else part for i, part in enumerate(answer))
                 for name, answer in answers.items()}  # fmt: skip
 
     def targets(self):
@@ -169,6 +179,12 @@ def test_block_size(case, block_size):
 @pytest.mark.parametrize("caching", [True, False])
 def test_preempted_at_every_step(case, caching):
     check(case, preempt=True, enable_prefix_caching=caching)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_num_batched_tokens": 16}, {"threads": 1}], ids=str)
+def test_drafts(case, settings):
+    """Rows that are computed on trial, right ones and wrong ones."""
+    check(case, known=case[1], **settings)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

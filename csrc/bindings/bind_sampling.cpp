@@ -112,23 +112,42 @@ std::vector<const octavo::SamplingRow*> checked_rows(const octavo::BatchSampler&
   return out;
 }
 
-void sample(octavo::BatchSampler& self, Logits logits, nb::list rows, Ids token_ids) {
-  require_vocabulary(self, logits.shape(1));
-  require_length(rows.size(), logits.shape(0), "rows");
-  require_length(token_ids.size(), logits.shape(0), "token_ids");
-  const auto checked = checked_rows(self, rows, -1);
-  nb::gil_scoped_release release;
-  self.sample(logits.data(), checked, {token_ids.data(), nullptr, nullptr, nullptr, nullptr, 0});
+// Of a call that reads some rows of logits only: which ones; null where it reads all of them.
+const int32_t* checked_numbers(const std::optional<ReadOnlyIds>& numbers, size_t count, size_t num_logits) {
+  if (!numbers) {
+    require_length(count, num_logits, "rows");
+    return nullptr;
+  }
+  require_length(numbers->size(), count, "numbers");
+  std::vector<bool> seen(num_logits);
+  for (size_t i = 0; i < count; ++i) {
+    const int32_t number = numbers->data()[i];
+    require(number >= 0 && static_cast<size_t>(number) < num_logits && !seen[static_cast<size_t>(number)],
+            "numbers[" + std::to_string(i) + "] is " + std::to_string(number) + ", must be another one, below " +
+                std::to_string(num_logits));
+    seen[static_cast<size_t>(number)] = true;
+  }
+  return numbers->data();
 }
 
-void sample_with_logprobs(octavo::BatchSampler& self, Logits logits, nb::list rows, Ids token_ids, Floats logprobs,
-                          Ids ranks, TopIds top_ids, TopFloats top_logprobs) {
+void sample(octavo::BatchSampler& self, Logits logits, nb::list rows, std::optional<ReadOnlyIds> numbers,
+            Ids token_ids) {
   require_vocabulary(self, logits.shape(1));
-  require_length(rows.size(), logits.shape(0), "rows");
-  const auto out = sampled_rows(logits.shape(0), token_ids, logprobs, ranks, top_ids, top_logprobs);
+  const int32_t* const rows_read = checked_numbers(numbers, rows.size(), logits.shape(0));
+  require_length(token_ids.size(), rows.size(), "token_ids");
+  const auto checked = checked_rows(self, rows, -1);
+  nb::gil_scoped_release release;
+  self.sample(logits.data(), checked, rows_read, {token_ids.data(), nullptr, nullptr, nullptr, nullptr, 0});
+}
+
+void sample_with_logprobs(octavo::BatchSampler& self, Logits logits, nb::list rows, std::optional<ReadOnlyIds> numbers,
+                          Ids token_ids, Floats logprobs, Ids ranks, TopIds top_ids, TopFloats top_logprobs) {
+  require_vocabulary(self, logits.shape(1));
+  const int32_t* const rows_read = checked_numbers(numbers, rows.size(), logits.shape(0));
+  const auto out = sampled_rows(rows.size(), token_ids, logprobs, ranks, top_ids, top_logprobs);
   const auto checked = checked_rows(self, rows, out.top);
   nb::gil_scoped_release release;
-  self.sample(logits.data(), checked, out);
+  self.sample(logits.data(), checked, rows_read, out);
 }
 
 void score(octavo::BatchSampler& self, ReadOnlyLogits logits, Ids token_ids, Floats logprobs, Ids ranks, TopIds top_ids,
@@ -183,9 +202,10 @@ void bind_sampling(nb::module_& m) {
   nb::class_<octavo::BatchSampler>(m, "BatchSampler")
       .def("__init__", &make_sampler, nb::arg("vocab_size"), nb::arg("threads"), nb::arg("instruction_set") = "",
            nb::keep_alive<1, 3>())  // the sampler keeps the threads
-      .def("sample", &sample, nb::arg("logits"), nb::arg("rows"), nb::arg("token_ids"))
-      .def("sample_with_logprobs", &sample_with_logprobs, nb::arg("logits"), nb::arg("rows"), nb::arg("token_ids"),
-           nb::arg("logprobs"), nb::arg("ranks"), nb::arg("top_ids"), nb::arg("top_logprobs"))
+      .def("sample", &sample, nb::arg("logits"), nb::arg("rows"), nb::arg("numbers").none(),
+           nb::arg("token_ids"))
+      .def("sample_with_logprobs", &sample_with_logprobs, nb::arg("logits"), nb::arg("rows"),
+           nb::arg("numbers").none(), nb::arg("token_ids"), nb::arg("logprobs"), nb::arg("ranks"), nb::arg("top_ids"), nb::arg("top_logprobs"))
       .def("score", &score, nb::arg("logits"), nb::arg("token_ids"), nb::arg("logprobs"), nb::arg("ranks"),
            nb::arg("top_ids"), nb::arg("top_logprobs"))
       .def("continuations", &continuations, nb::arg("logits"), nb::arg("rows"), nb::arg("top_ids"),

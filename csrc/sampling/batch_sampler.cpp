@@ -70,7 +70,8 @@ void BatchSampler::prepare(int64_t max_edits, bool changed, int64_t top) {
   }
 }
 
-void BatchSampler::sample(float* logits, const std::vector<const SamplingRow*>& rows, const SampledRows& out) {
+void BatchSampler::sample(float* logits, const std::vector<const SamplingRow*>& rows, const int32_t* numbers,
+                          const SampledRows& out) {
   int64_t max_edits = 0;
   bool masked = false;
   for (const SamplingRow* row : rows) {
@@ -79,7 +80,8 @@ void BatchSampler::sample(float* logits, const std::vector<const SamplingRow*>& 
   }
   prepare(max_edits, masked, out.top);
   for_rows(static_cast<int64_t>(rows.size()), [&](int64_t r, VocabularyPasses& passes, Scratch& scratch) {
-    sample_row(logits + r * vocab_size_, *rows[static_cast<size_t>(r)], r, out, passes, scratch);
+    const int64_t number = numbers ? numbers[r] : r;
+    sample_row(logits + number * vocab_size_, *rows[static_cast<size_t>(r)], r, out, passes, scratch);
   });
 }
 

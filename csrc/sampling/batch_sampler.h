@@ -33,8 +33,9 @@ class BatchSampler {
 
   int64_t vocab_size() const { return vocab_size_; }
 
-  // logits [L, vocab_size]: changed during the call, but the same again afterwards.
-  void sample(float* logits, const std::vector<const SamplingRow*>& rows, const SampledRows& out);
+  // logits [R, vocab_size]: changed during the call, but the same again afterwards. numbers [L]: which of them each row
+  // reads, all different; null: rows in order.
+  void sample(float* logits, const std::vector<const SamplingRow*>& rows, const int32_t* numbers, const SampledRows& out);
   // Logprobs, ranks and the `out.top` most likely tokens for given ids (out.token_ids is read).
   void score(const float* logits, int64_t num_rows, const SampledRows& out);
   // The `top` likeliest next tokens [L, top] of beams. A row, unless it is null, edits logprobs instead of logits.

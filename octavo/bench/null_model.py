@@ -63,9 +63,9 @@ class NullSampler:
 
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def sample(self, logits: npt.NDArray[np.float32], states: tuple[Any, ...], /) -> Any:
-        """One token for each row."""
-        return self._rows(self.rng.integers(1, VOCAB_SIZE, len(logits)).astype(np.int32))
+    def sample(self, logits: npt.NDArray[np.float32], states: tuple[Any, ...], rows: list[int] | None = None, /) -> Any:
+        """One token for each state."""
+        return self._rows(self.rng.integers(1, VOCAB_SIZE, len(states)).astype(np.int32))
 
     def continuations(
         self, logits: npt.NDArray[np.float32], states: list[Any], top: int, /

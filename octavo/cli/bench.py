@@ -15,7 +15,7 @@ from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, s
 from octavo.cli.bench_plot import plot
 from octavo.cli.bench_profile import profile
 from octavo.cli.bench_serve import serve
-from octavo.cli.options import ENGINE_NAMES, engine_options, make_engine_options, user_errors
+from octavo.cli.options import ENGINE_NAMES, bench_engine_options, engine_options, make_engine_options, user_errors
 from octavo.cli.serve import can_serve
 from octavo.config import EngineOptions
 
@@ -44,7 +44,7 @@ for command in (beams, compare, kernels, memory, plot, profile, serve):
 @click.option("--input-len", type=POSITIVE, default=128, show_default=True, help="Tokens of each prompt.")
 @click.option("--output-len", type=POSITIVE, default=128, show_default=True, help="Tokens of each answer.")
 @click.option("--repeat", type=POSITIVE, default=1, show_default=True, help="Runs; the median one counts.")
-@engine_options
+@bench_engine_options
 def throughput(
     model: str,
     as_json: bool,
@@ -80,7 +80,7 @@ def throughput(
 )
 @click.option("--output-len", type=POSITIVE, default=64, show_default=True, help="Tokens of the answer.")
 @click.option("--repeat", type=POSITIVE, default=3, show_default=True, help="Runs; medians count.")
-@engine_options
+@bench_engine_options
 def latency(model: str, as_json: bool, input_len: list[int], output_len: int, repeat: int, **values: Any) -> None:
     """One request at a time: random prompt, greedy, end of sequence ignored, prefix cache off."""
     options = replace(make_engine_options(model, values), enable_prefix_caching=False)

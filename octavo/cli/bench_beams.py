@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from octavo.cli.bench_output import POSITIVE, as_json, print_report, say
-from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.cli.options import bench_engine_options, make_engine_options, user_errors
 
 
 @click.command(short_help="Beam search beside sampling.")
@@ -18,7 +18,7 @@ from octavo.cli.options import engine_options, make_engine_options, user_errors
 @click.option("--input-len", type=POSITIVE, default=256, show_default=True, help="Tokens of the prompt.")
 @click.option("--output-len", type=POSITIVE, default=256, show_default=True, help="Tokens of each answer.")
 @click.option("--repeat", type=POSITIVE, default=3, show_default=True, help="Rounds; medians count.")
-@engine_options
+@bench_engine_options
 def beams(model: str, as_json: bool, width: int, input_len: int, output_len: int, repeat: int, **values: Any) -> None:
     """One request at a time: random prompt, end of sequence ignored, prefix cache off. Sampling of as many sequences,
     beam search, and beam search with a penalty take turns."""

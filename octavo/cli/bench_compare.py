@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, say
-from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.cli.options import bench_engine_options, make_engine_options, user_errors
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EXISTING = click.Path(exists=True, path_type=Path)
@@ -75,7 +75,7 @@ def _interpreter_options(kind: str, library: str, models: str) -> Callable[[Comm
 )
 @_interpreter_options("openvino", "openvino_genai", "A directory that optimum-cli exported")
 @_interpreter_options("transformers", "torch and transformers", "A directory that transformers loads")
-@engine_options
+@bench_engine_options
 def compare(
     model: str,
     as_json: bool,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.cli.options import bench_engine_options, make_engine_options, user_errors
 from octavo.config import EngineOptions
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
     help="Of part engine: lengths and memory times this, so that it ends soon.",
 )
 @click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Write SVG plots to this directory.")
-@engine_options
+@bench_engine_options
 def memory(
     model: str,
     as_json: bool,

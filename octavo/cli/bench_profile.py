@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from octavo.cli.bench_output import POSITIVE, as_json, int_list, print_report, say
-from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.cli.options import bench_engine_options, make_engine_options, user_errors
 
 
 @click.command(short_help="Where a step's time goes, kernel by kernel.")
@@ -29,7 +29,7 @@ from octavo.cli.options import engine_options, make_engine_options, user_errors
 @click.option(
     "--steps", type=POSITIVE, default=32, show_default=True, help="Steps of each kind; the faster half counts."
 )
-@engine_options
+@bench_engine_options
 def profile(
     model: str, as_json: bool, sequences: list[int], context: int, prefill: int, steps: int, **values: Any
 ) -> None:
@@ -38,6 +38,8 @@ def profile(
     options = replace(make_engine_options(model, values), enable_prefix_caching=False)
     if max(sequences) > options.max_num_seqs:
         raise click.UsageError(f"--sequences {max(sequences)}: is more than --max-num-seqs {options.max_num_seqs}")
+    if options.max_draft_tokens:
+        raise click.UsageError("--max-draft-tokens: must be 0, for steps are timed that have as many rows as sequences")
     from octavo.bench.profile import measure_profile
     from octavo.llm import LLM
     from octavo.loading import load

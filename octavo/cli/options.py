@@ -124,6 +124,7 @@ ENGINE_NAMES = (
     "max_model_len",
     "max_num_seqs",
     "max_num_batched_tokens",
+    "max_draft_tokens",
     "enable_prefix_caching",
     "threads",
     "executor",
@@ -133,7 +134,24 @@ ENGINE_NAMES = (
 
 def engine_options(command: Command) -> Command:
     """Adds the engine's options to a command; make_engine_options() reads them."""
-    for option in reversed(_ENGINE):
+    return _add_engine_options(command, max_draft_tokens=8)
+
+
+def bench_engine_options(command: Command) -> Command:
+    """The same for commands that time greedy answers to random prompts. These repeat themselves more than text does, so
+    nothing is drafted unless it is asked for."""
+    return _add_engine_options(command, max_draft_tokens=0)
+
+
+def _add_engine_options(command: Command, max_draft_tokens: int) -> Command:
+    drafts = click.option(
+        "--max-draft-tokens",
+        type=int,
+        default=max_draft_tokens,
+        show_default=True,
+        help="Most tokens that a step tries behind each sequence's last one: the same answers, sooner. 0: none.",
+    )
+    for option in reversed((*_ENGINE, drafts)):
         command = option(command)
     return command
 

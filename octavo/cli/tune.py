@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from octavo.cli.options import engine_options, make_engine_options, user_errors
+from octavo.cli.options import bench_engine_options, make_engine_options, user_errors
 
 
 @click.command(short_help="Find the block size for a model on this machine.")
@@ -21,7 +21,7 @@ from octavo.cli.options import engine_options, make_engine_options, user_errors
     help="Steps of each of three rounds; the fastest counts.",
 )
 @click.option("--no-store", is_flag=True, help="Do not keep the result for --block-size auto.")
-@engine_options
+@bench_engine_options
 def tune(model: str, as_json: bool, repeat: int, no_store: bool, **values: Any) -> None:
     """Measures blocks of 8 to 256 tokens: seconds of attention in a step (decode and prefill), memory that tails
     waste, tokens that a prefix hit copies or loses. The recommendation is kept for --block-size auto.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
-from bisect import bisect_right
+import time
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from octavo.beam_search_params import BeamSearchParams
 from octavo.engine.beam_search import BeamSearch
-from octavo.engine.beam_steps import BeamRows, advance_beams, beam_updates, check_width, score_beams, search_of
+from octavo.engine.beam_steps import BeamRows, advance_beams, beam_updates, score_beams, search_of
 from octavo.engine.block_pool import BlockPool
 from octavo.engine.cache_key import CacheFields, HashFunction, encode_fields, sha256
 from octavo.engine.engine_config import EngineConfig
@@ -20,11 +21,14 @@ from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.prefix_cache import PrefixCache
 from octavo.engine.prompt_scores import keep_scores
 from octavo.engine.request import Request, Sequence, new_sequences
+from octavo.engine.request_limits import check_request, longest_sequence
 from octavo.engine.sampling_interface import NewState, SampledTokens, Sampler
-from octavo.engine.scheduler import Scheduler, StepPlan
+from octavo.engine.scheduler import Scheduler
 from octavo.engine.sequence_update import NO_TOKEN, SequenceUpdate, TokenLogprob, token_logprob
+from octavo.engine.speculation import Speculation
 from octavo.engine.stats import EngineStats
-from octavo.engine.step_builder import BuiltStep, PromptRows, StepBuilder
+from octavo.engine.step_builder import BuiltStep, Drafted, PromptRows, StepBuilder
+from octavo.engine.step_plan import NO_DRAFTS, StepPlan
 
 if TYPE_CHECKING:
     from octavo.executors.interface import Executor
@@ -69,6 +73,7 @@ class Engine:
         self.scheduler = Scheduler(
             self.manager, config.max_num_seqs, config.max_num_batched_tokens, config.max_logits_rows
         )
+        self.speculation = Speculation(config.max_draft_tokens) if config.max_draft_tokens else None
         self._builder = StepBuilder(self.manager)
         self._vocab_size = program.vocab_size
         self._eos = tuple(sorted(set(eos_token_ids)))
@@ -91,9 +96,9 @@ class Engine:
         """Queues a request. Raises ValueError at once for what is malformed or can never fit."""
         if request.request_id in self._requests:
             raise ValueError(f"request_id={request.request_id!r}: is in use by a request that has not finished")
-        self._check_prompt(request)
+        check_request(request, self.config, self._vocab_size)
         params = request.params
-        max_len = self._max_len(request)
+        max_len = longest_sequence(request, self.config, self.manager)
         seed = secrets.randbits(63) if params.seed is None else params.seed
         config = self.config
         fields: CacheFields = (("cache_namespace", config.cache_namespace), ("block_size", config.block_size))
@@ -128,52 +133,11 @@ class Engine:
         request = self._requests.get(request_id)
         return [] if request is None else request.take_untold()
 
-    def _check_prompt(self, request: Request) -> None:
-        prompt, limit = request.prompt_token_ids, self.config.max_model_len
-        if not prompt:
-            raise ValueError("prompt_token_ids=[]: must have at least one token")
-        for token in (min(prompt), max(prompt)):
-            if not 0 <= token < self._vocab_size:
-                raise ValueError(f"prompt_token_ids has {token}: must be 0 to {self._vocab_size - 1}")
-        if len(prompt) >= limit:
-            raise ValueError(
-                f"the prompt has {len(prompt)} tokens and needs room for one more: max_model_len is {limit}"
-            )
-        if isinstance(request.params, BeamSearchParams):
-            check_width(request.params.beam_width, self.config)
-        elif request.params.n > self.config.max_num_seqs:
-            raise ValueError(f"n={request.params.n}: must be at most max_num_seqs={self.config.max_num_seqs}")
-
-    def _max_len(self, request: Request) -> int:
-        """Length at which the sequences of a request end; without max_tokens, all that model and pool allow.
-
-        The last token's KV is never computed, so a sequence of this length holds one token less.
-        """
-        params, num_prompt = request.params, request.num_prompt_tokens
-        n = params.num_sequences
-        total, limit = self.pool.num_blocks, self.config.max_model_len
-
-        def blocks(max_len: int) -> int:
-            return self.manager.most_blocks(num_prompt, max_len - 1, n)
-
-        max_tokens = params.max_tokens
-        if max_tokens is None:
-            fitting = bisect_right(range(num_prompt + 1, limit + 1), total, key=blocks)
-            max_len = num_prompt + max(1, fitting)
-        else:
-            max_len = min(num_prompt + max_tokens, limit)
-        if blocks(max_len) > total:
-            raise ValueError(
-                f"request {request.request_id!r} needs up to {blocks(max_len)} blocks of "
-                f"{self.config.block_size} tokens (prompt {num_prompt}, length up to {max_len}, n={n}): "
-                f"the pool has {total}"
-            )
-        return max_len
-
     # ---- one step ----
 
     def step(self) -> list[SequenceUpdate]:
-        """Computes one step and returns its new tokens, at most one for each sequence; those of beams come at the end.
+        """Computes one step and returns its new tokens: those of a sequence in order, several where a draft was right;
+        those of beams come at the end.
 
         What fails in the handling of one request ends that request (finish_reason "error"). What the executor
         or the sampler raises ends all of them and is raised here; their last updates come with the next call.
@@ -181,8 +145,10 @@ class Engine:
         updates, self._late_updates = self._late_updates, []
         if not self._requests:
             return updates
+        started = time.perf_counter()
         try:
-            plan = self.scheduler.schedule()
+            drafts = NO_DRAFTS if self.speculation is None else self.speculation.drafts(self.scheduler.running)
+            plan = self.scheduler.schedule(drafts)
             if not plan.sequences:
                 raise RuntimeError(f"{len(self._requests)} requests, but none of them can advance")
             built = self._builder.build(plan)
@@ -191,8 +157,7 @@ class Engine:
             beams = score_beams(built, logits, self.sampler) if built.beams else []
             sampled = self._sample(built, logits)
         except BaseException as error:
-            self._late_updates = updates
-            self._fail_all(error)
+            self._fail_all(error, updates)
             raise
         self.steps += 1
         self.computed_tokens += len(built.step.token_ids)
@@ -204,16 +169,21 @@ class Engine:
                 self.scheduler.fork_sampled(request)
         if sampled is not None:
             self._append_sampled(built.sampled, sampled, updates)
+        if built.drafted:
+            self._accept_drafts(built.drafted, logits, updates)
         for group in beams:
             self._advance_beams(group, updates)
+        if self.speculation is not None:
+            self.speculation.learn(plan, time.perf_counter() - started)
         return updates
 
     def _sample(self, built: BuiltStep, logits: npt.NDArray[np.float32]) -> SampledTokens | None:
         if not built.sampled:
             return None
-        if built.sample_rows is not None:
-            logits = logits[built.sample_rows]
-        sampled = self.sampler.sample(logits, built.states)
+        rows = built.sample_rows
+        if rows is not None and built.forking:  # several of them sample from one row, which the sampler may overwrite
+            logits, rows = logits[rows], None
+        sampled = self.sampler.sample(logits, built.states, rows)
         built.sampled_ids = sampled.token_ids
         return sampled
 
@@ -224,15 +194,21 @@ class Engine:
         return self.sampler.score(part, np.array(tokens, np.int32), rows.request.params.prompt_logprobs or 0)
 
     def _commit(self, plan: StepPlan, updates: list[SequenceUpdate]) -> None:
-        """The planned tokens are computed: full blocks seal."""
+        """The planned tokens are computed, but for drafts, which may be wrong."""
         for sequence, count in zip(plan.sequences, plan.counts, strict=True):
             if sequence.finish_reason is None:
-                sequence.num_computed_tokens += count
-                if sequence.num_computed_tokens >= sequence.next_seal:
-                    try:
-                        self.manager.seal(sequence)
-                    except Exception as error:
-                        self._fail(sequence.request, error, updates)
+                if plan.drafts:
+                    count -= len(plan.drafts.get(sequence, ()))
+                self._advance(sequence, count, updates)
+
+    def _advance(self, sequence: Sequence, count: int, updates: list[SequenceUpdate]) -> None:
+        """The KV of so many more tokens is there: full blocks seal."""
+        sequence.num_computed_tokens += count
+        if sequence.num_computed_tokens >= sequence.next_seal:
+            try:
+                self.manager.seal(sequence)
+            except Exception as error:
+                self._fail(sequence.request, error, updates)
 
     def _append_scores(self, rows: PromptRows, score: SampledTokens) -> None:
         entries = rows.request.prompt_logprobs
@@ -253,6 +229,28 @@ class Engine:
                         updates.append(update)
                 except Exception as error:
                     self._fail(sequence.request, error, updates)
+
+    def _accept_drafts(
+        self, drafted: list[Drafted], logits: npt.NDArray[np.float32], updates: list[SequenceUpdate]
+    ) -> None:
+        """Samples from the rows of drafts, one after the other, as long as the token before was the drafted one."""
+        assert self.speculation is not None
+        for depth in itertools.count():
+            for entry in drafted:
+                if entry.is_right(depth):
+                    self.speculation.accepted_tokens += 1
+                    self._advance(entry.sequence, 1, updates)
+            drafted = [entry for entry in drafted if entry.is_right(depth)]
+            if not drafted:
+                return
+            sequences = [entry.sequence for entry in drafted]
+            states = tuple([sequence.state for sequence in sequences])
+            try:
+                sampled = self.sampler.sample(logits, states, [entry.first_row + depth + 1 for entry in drafted])
+            except BaseException as error:
+                self._fail_all(error, updates)
+                raise
+            self._append_sampled(sequences, sampled, updates)
 
     def _append(self, sequence: Sequence, token: int, sampled: SampledTokens, row: int) -> SequenceUpdate | None:
         """The sequence's next token, and the update that tells of it, if one does."""
@@ -322,8 +320,10 @@ class Engine:
         self.scheduler.finish_all(request, "error", keep_tails=False)
         self._requests.pop(request.request_id, None)
 
-    def _fail_all(self, error: BaseException) -> None:
-        """Ends all requests. Blocks that were not sealed before are free again: nothing half computed stays."""
+    def _fail_all(self, error: BaseException, updates: list[SequenceUpdate]) -> None:
+        """Ends all requests; the next step tells of it, after `updates`. Blocks that were not sealed before are free
+        again: nothing half computed stays."""
+        self._late_updates = updates
         self.manager.take_copies()
         for request in list(self._requests.values()):
             self._fail(request, error, self._late_updates)
@@ -388,6 +388,8 @@ class Engine:
             prefix_hit_tokens=scheduler.prefix_hit_tokens,
             computed_tokens=self.computed_tokens,
             generated_tokens=self._generated_tokens,
+            drafted_tokens=0 if self.speculation is None else self.speculation.drafted_tokens,
+            accepted_tokens=0 if self.speculation is None else self.speculation.accepted_tokens,
             steps=self.steps,
         )
 

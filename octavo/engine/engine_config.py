@@ -25,21 +25,24 @@ class EngineConfig:
     cache_namespace: str | bytes = b""
     """What the KV of this engine depends on (model fingerprint, KV dtype, rope setting): part of every prefix
     key"""
+    max_draft_tokens: int = 0
+    """Most tokens a sequence that a step computes on trial (octavo.engine.speculation); 0: none"""
     segment_blocks: int = 64
     """Blocks of a segment, the unit in which KV memory is committed and given back"""
 
     def __post_init__(self) -> None:
-        for name in (
-            "num_blocks",
-            "block_size",
-            "max_model_len",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "max_logits_rows",
-            "segment_blocks",
+        for name, least in (
+            ("num_blocks", 1),
+            ("block_size", 1),
+            ("max_model_len", 1),
+            ("max_num_seqs", 1),
+            ("max_num_batched_tokens", 1),
+            ("max_logits_rows", 1),
+            ("max_draft_tokens", 0),
+            ("segment_blocks", 1),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError(f"{name}={value!r}: must be an integer")
-            if value < 1:
-                raise ValueError(f"{name}={value}: must be at least 1")
+            if value < least:
+                raise ValueError(f"{name}={value}: must be at least {least}")

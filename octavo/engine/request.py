@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.engine.block_table import UNCHANGED, BlockTable
 from octavo.engine.cache_key import CacheFields
+from octavo.engine.ngram_lookup import NgramLookup
 from octavo.engine.prefix_cache import PrefixNode
 from octavo.engine.sampling_interface import Constraint, NewState, SamplingOptions
 from octavo.engine.sequence_update import TokenLogprob
@@ -33,6 +34,7 @@ class Sequence:
         "digests",
         "finish_reason",
         "index",
+        "lookup",
         "max_len",
         "min_len",
         "next_seal",
@@ -86,6 +88,8 @@ class Sequence:
         """Chain digests of its full blocks, as far as somebody asked for them"""
         self.num_told = 0
         """Tokens, the prompt's included, that updates have told of; 0 where each is told of as it comes"""
+        self.lookup: NgramLookup | None = None
+        """Predicts its tokens, once somebody has asked"""
         self.row = -1
         self.changed_from = UNCHANGED
 

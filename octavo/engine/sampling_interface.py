@@ -75,9 +75,13 @@ class SampledTokens(Protocol):
 
 
 class Sampler(Protocol):
-    """Chooses tokens. It may overwrite the logits that it is given."""
+    """Chooses tokens. It may overwrite the rows of logits that it reads.
 
-    def sample(self, logits: npt.NDArray[np.float32], states: tuple[Any, ...], /) -> SampledTokens: ...
+    sample() reads one a state; `rows` says which, all of them different, or None: there are no others."""
+
+    def sample(
+        self, logits: npt.NDArray[np.float32], states: tuple[Any, ...], rows: list[int] | None = None, /
+    ) -> SampledTokens: ...
 
     def continuations(
         self, logits: npt.NDArray[np.float32], states: list[Any], top: int, /

@@ -3,74 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.prompt_scores import recall_scores
 from octavo.engine.request import Request, RequestStatus, Sequence
 from octavo.engine.room_calendar import RoomCalendar
-
-if TYPE_CHECKING:
-    from octavo.engine.step_builder import BuiltStep
-
-
-class StepPlan:
-    """What one step computes: counts[i] tokens of sequences[i], from its num_computed_tokens on.
-
-    A plan of only last tokens is that of the next step, too, until requests come or go.
-    """
-
-    __slots__ = ("built", "calendar", "counts", "only_last_tokens", "rows_left", "sequences", "tokens_left")
-
-    def __init__(self, tokens: int, rows: int) -> None:
-        self.sequences: list[Sequence] = []
-        self.counts: list[int] = []
-        self.only_last_tokens = True
-        """Every sequence computes the one token that it sampled last, and samples from it"""
-        self.tokens_left = tokens
-        self.rows_left = rows
-        """Rows whose logits may still be asked for"""
-        self.calendar: RoomCalendar | None = None
-        """Where it goes on for a second step"""
-        self.built: BuiltStep | None = None
-        """The step that was built from it last"""
-
-    def chunk(self, sequence: Sequence) -> int:
-        """How many of a sequence's missing tokens the budgets allow now."""
-        missing = len(sequence.token_ids) - sequence.num_computed_tokens
-        count = min(missing, self.tokens_left)
-        if sequence.request.scores_prompt:
-            return min(count, self.rows_left)
-        if count == missing and self.rows_left == 0:
-            return count - 1
-        return count
-
-    def add(self, sequence: Sequence, count: int) -> None:
-        """Plans `count` tokens of a sequence and spends the budgets."""
-        request = sequence.request
-        self.sequences.append(sequence)
-        self.counts.append(count)
-        self.tokens_left -= count
-        if request.prompt_logprobs is not None and request.scores_prompt:
-            self.rows_left -= count
-            self.only_last_tokens = False
-        elif sequence.num_computed_tokens + count == len(sequence.token_ids):
-            self.rows_left -= 1
-        if count != 1 or request.pending:
-            self.only_last_tokens = False
-
-    def cut(self, length: int) -> None:
-        """Takes back all but the first `length` entries. Rows stay spent: this step asks for a few less."""
-        self.tokens_left += sum(self.counts[length:])
-        del self.sequences[length:], self.counts[length:]
-
-    def hold_back(self, first: int) -> None:
-        """Takes back the last token of all entries from `first` on, which all reach their sequence's end."""
-        entries = [(seq, count - 1) for seq, count in zip(self.sequences[first:], self.counts[first:], strict=True)]
-        self.tokens_left += len(entries)
-        self.rows_left += len(entries)
-        self.sequences[first:] = [sequence for sequence, count in entries if count]
-        self.counts[first:] = [count for _, count in entries if count]
+from octavo.engine.step_plan import NO_DRAFTS, Drafts, StepPlan
 
 
 class Scheduler:
@@ -101,8 +39,8 @@ class Scheduler:
 
     # ---- one step ----
 
-    def schedule(self) -> StepPlan:
-        """Plans a step.
+    def schedule(self, drafts: Drafts = NO_DRAFTS) -> StepPlan:
+        """Plans a step, with drafts where there is room for them at once.
 
         There is no prefill and no decode: every sequence's num_computed_tokens chases its tokens, and a step
         is a budget of tokens shared out. Running requests come first, the oldest before the others, each as
@@ -110,14 +48,14 @@ class Scheduler:
         always advances. What is left of the budget admits waiting requests, first come, first served, unless
         blocks have run out. A plan that would come out as the last one is the last one, and looks at nobody.
         """
-        if self._plan is not None and self._goes_on(self._plan):
+        if self._plan is not None and not drafts and self._goes_on(self._plan):
             return self._plan
         self._plan = None
         plan = StepPlan(self.max_num_batched_tokens, self.max_logits_rows)
         preemptions, running = self.num_preemptions, len(self.running)
         position = 0
         while position < len(self.running) and plan.tokens_left:
-            self._advance(self.running[position], plan, may_preempt=True)
+            self._advance(self.running[position], plan, may_preempt=True, drafts=drafts)
             position += 1
         if self.num_preemptions == preemptions:
             self._admit(plan)
@@ -142,7 +80,7 @@ class Scheduler:
         plan.calendar.advance()
         return True
 
-    def _advance(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
+    def _advance(self, request: Request, plan: StepPlan, may_preempt: bool, drafts: Drafts = NO_DRAFTS) -> None:
         """Plans the next tokens of a running request's sequences."""
         before = len(plan.sequences)
         if request.beam_search is not None:
@@ -162,9 +100,18 @@ class Scheduler:
                     plan.cut(before)
                 return None
             plan.add(sequence, count)
+            if sequence in drafts:
+                self._add_draft(sequence, plan, drafts[sequence])
             if request.pending:
                 self._fork_resumed(request, sequence, end)
         return None
+
+    def _add_draft(self, sequence: Sequence, plan: StepPlan, draft: list[int]) -> None:
+        """Plans a draft for the sequence that was added last, if there are blocks for it: nobody is preempted."""
+        draft = plan.fitting(draft)
+        end = len(sequence.token_ids) + len(draft)
+        if draft and (end <= sequence.writable_end or self.manager.reserve(sequence, end)):
+            plan.add_draft(draft)
 
     def _advance_beams(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
         """Plans the next tokens of several beams. They choose together: all compute their last token in one step, or

@@ -39,6 +39,10 @@ class EngineStats:
     """Of these, found"""
     computed_tokens: int
     generated_tokens: int
+    drafted_tokens: int
+    """Computed on trial (octavo.engine.speculation)"""
+    accepted_tokens: int
+    """Of these, those that sampling confirmed"""
     steps: int
 
     @property

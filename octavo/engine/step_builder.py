@@ -11,8 +11,8 @@ import numpy as np
 from octavo.engine.block_table import Int32Array
 from octavo.engine.kv_cache_manager import KVCacheManager
 from octavo.engine.request import Request, Sequence
-from octavo.engine.scheduler import StepPlan
 from octavo.engine.step import Step
+from octavo.engine.step_plan import StepPlan
 
 NO_COPIES = np.empty((0, 2), np.int32)
 NO_IDS = np.empty(0, np.int32)
@@ -29,6 +29,20 @@ class PromptRows:
     first_row: int
     first_token: int
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A draft, and the rows of logits that tell whether it is right: first_row + i is behind i tokens of it."""
+
+    sequence: Sequence
+    draft: list[int]
+    first_row: int
+
+    def is_right(self, depth: int) -> bool:
+        """Whether the sequence goes on and its last token is the draft's number `depth`."""
+        sequence = self.sequence
+        return not sequence.finished and depth < len(self.draft) and sequence.token_ids[-1] == self.draft[depth]
 
 
 @dataclass(slots=True)
@@ -49,6 +63,7 @@ class BuiltStep:
     """The logits row of each"""
     states: tuple[Any, ...]
     """The sampler's, of those that get a token"""
+    drafted: list[Drafted]
     sampled_ids: Int32Array = field(default_factory=lambda: NO_IDS)
     """The token that each got"""
     lengths: Iterator[Int32Array] = field(default_factory=lambda: iter(()))
@@ -120,7 +135,7 @@ class StepBuilder:
             logits_rows=self._counting[:count],
             copies=self._copies(),
         )
-        return BuiltStep(step, sequences, None, [], [], [], [], _states(sequences), longest=longest)
+        return BuiltStep(step, sequences, None, [], [], [], [], _states(sequences), [], longest=longest)
 
     def _build_mixed(self, plan: StepPlan, starts: list[int]) -> BuiltStep:
         """Any chunks."""
@@ -132,6 +147,8 @@ class StepBuilder:
         token_ids: list[int] = []
         for sequence, start, count in zip(plan.sequences, starts, plan.counts, strict=True):
             token_ids += sequence.token_ids[start : start + count]
+            if sequence in plan.drafts:
+                token_ids += plan.drafts[sequence]
         seq_lens = first + counts
         built = _wanted_rows(plan, starts)
         step = Step(
@@ -152,6 +169,7 @@ class StepBuilder:
             built.beams,
             built.beam_rows,
             _states(built.sampled),
+            built.drafted,
         )
 
     def _copies(self) -> Int32Array:
@@ -172,6 +190,7 @@ class _WantedRows:
         self.prompt_rows: list[PromptRows] = []
         self.beams: list[Sequence] = []
         self.beam_rows: list[int] = []
+        self.drafted: list[Drafted] = []
 
     def add_prompt(self, request: Request, first_position: int, end: int, first_row: int) -> None:
         """Rows of positions [first_position, end) score the tokens after them, but for those that are
@@ -201,6 +220,12 @@ class _WantedRows:
             self.sample_rows += [len(self.rows)] * len(request.pending)
         self.rows.append(row)
 
+    def add_drafted(self, sequence: Sequence, draft: list[int], row: int) -> None:
+        """A sequence's last row, and those of its draft behind it."""
+        self.drafted.append(Drafted(sequence, draft, len(self.rows)))
+        self.add_sampled(sequence, row)
+        self.rows += range(row + 1, row + 1 + len(draft))
+
 
 def _wanted_rows(plan: StepPlan, starts: list[int]) -> _WantedRows:
     wanted = _WantedRows()
@@ -211,6 +236,8 @@ def _wanted_rows(plan: StepPlan, starts: list[int]) -> _WantedRows:
             wanted.add_prompt(sequence.request, start, end, row)
         if end < len(sequence.token_ids):
             pass
+        elif sequence in plan.drafts:
+            wanted.add_drafted(sequence, plan.drafts[sequence], row)
         elif sequence.request.beam_search is not None:
             wanted.add_beam(sequence, row + count - 1)
         else:

@@ -122,6 +122,8 @@ def _stats_lines(stats: EngineStats) -> Iterator[str]:
     for name, help, value in (
         ("octavo_generated_tokens_total", "Tokens generated.", stats.generated_tokens),
         ("octavo_computed_tokens_total", "Tokens computed, again after preemptions included.", stats.computed_tokens),
+        ("octavo_draft_tokens_total", "Tokens computed on trial.", stats.drafted_tokens),
+        ("octavo_draft_tokens_accepted_total", "Of these, those that were right.", stats.accepted_tokens),
         ("octavo_steps_total", "Steps of the engine.", stats.steps),
         ("octavo_preemptions_total", "Requests whose blocks were taken for older ones.", stats.preemptions),
         ("octavo_evictions_total", "Cached blocks given up for new content.", stats.evictions),

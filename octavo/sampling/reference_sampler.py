@@ -34,11 +34,14 @@ class ReferenceSampler:
         self,
         logits: FloatArray,
         states: Sequence[SamplingState],
+        numbers: npt.NDArray[np.int32] | None,
         token_ids: npt.NDArray[np.int32],
         arrays: LogprobArrays | None,
     ) -> None:
-        """logits [L, vocab_size]; arrays may be None where no state asks for logprobs."""
-        for index, (row, state) in enumerate(zip(logits, states, strict=True)):
+        """logits [R, vocab_size]; numbers [L]: the row of each state, None: all in order; arrays may be None where no
+        state asks for logprobs."""
+        rows = logits if numbers is None else logits[numbers]
+        for index, (row, state) in enumerate(zip(rows, states, strict=True)):
             token_ids[index] = choose(edited(row, state), state)
             if state.params.logprobs is not None and arrays is not None:
                 report(row, int(token_ids[index]), state.params.logprobs, index, arrays)

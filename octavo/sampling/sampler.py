@@ -23,6 +23,7 @@ class _Implementation(Protocol):
         self,
         logits: FloatArray,
         states: Sequence[SamplingState],
+        numbers: IdArray | None,
         token_ids: IdArray,
         arrays: LogprobArrays | None,
     ) -> None: ...
@@ -65,22 +66,30 @@ class Sampler:
         )
         self._look_at(())
 
-    def sample(self, logits: FloatArray, states: Sequence[SamplingState]) -> SampledTokens:
-        """logits [L, vocab_size] float32, states [L]. The caller appends each token to its state.
+    def sample(
+        self, logits: FloatArray, states: Sequence[SamplingState], rows: Sequence[int] | None = None
+    ) -> SampledTokens:
+        """logits [R, vocab_size] float32, states [L]; rows [L]: the row of logits of each, no two the same; None: there
+        are as many rows as states. The caller appends each token to its state.
 
         A row in which no token is possible gets the id NO_TOKEN; it does not disturb the others. The same tuple as in
         the last call saves looking at each of its states again.
         """
         num_rows = len(states)
-        self._check_shape(logits, num_rows)
+        if rows is None:
+            self._check_shape(logits, num_rows)
+            numbers = None
+        else:
+            self._check_shape(logits, len(logits))
+            numbers = np.array(rows, np.int32)
         if states is not self._states:
             self._look_at(states)
         token_ids = np.empty(num_rows, np.int32)
         if self._top < 0:
-            self._implementation.sample(logits, states, token_ids, None)
+            self._implementation.sample(logits, states, numbers, token_ids, None)
             return SampledTokens(token_ids, self._no_logprobs, self._no_tops)
         arrays = LogprobArrays.empty(num_rows, self._top)
-        self._implementation.sample(logits, states, token_ids, arrays)
+        self._implementation.sample(logits, states, numbers, token_ids, arrays)
         tops: list[TopLogprobs | None] = [
             None if state.num_logprobs < 0 else arrays.row(i, min(state.num_logprobs, self.vocab_size))
             for i, state in enumerate(states)
@@ -141,6 +150,7 @@ class _NativeSampler:
         self,
         logits: FloatArray,
         states: Sequence[SamplingState],
+        numbers: IdArray | None,
         token_ids: IdArray,
         arrays: LogprobArrays | None,
     ) -> None:
@@ -151,10 +161,10 @@ class _NativeSampler:
         if not logits.flags.carray:
             logits = np.require(logits, requirements=["C", "W"])
         if arrays is None:
-            self._sampler.sample(logits, rows, token_ids)
+            self._sampler.sample(logits, rows, numbers, token_ids)
         else:
             self._sampler.sample_with_logprobs(
-                logits, rows, token_ids, arrays.logprobs, arrays.ranks, arrays.top_ids, arrays.top_logprobs
+                logits, rows, numbers, token_ids, arrays.logprobs, arrays.ranks, arrays.top_ids, arrays.top_logprobs
             )
 
     def score(self, logits: FloatArray, token_ids: IdArray, arrays: LogprobArrays) -> None:

@@ -22,6 +22,7 @@ native = pytest.mark.skipif(not INSTRUCTION_SETS, reason="the native library doe
 
 def small_llm(tmp_path: Path, executor: str = "native") -> LLM:
     options: dict[str, Any] = {"executor": executor, "threads": 2, "kv_cache_memory": "1MiB", "block_size": 8}
+    options["max_draft_tokens"] = 0
     return LLM(str(make_small_model(tmp_path / "model")), enable_prefix_caching=False, **options)
 
 
@@ -114,5 +115,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert np.isclose(sum(shares), 2)
     assert "linears" in CliRunner().invoke(main, arguments).stdout
     assert CliRunner().invoke(main, [*arguments, "--max-num-seqs", "1"]).exit_code == 2
+    assert CliRunner().invoke(main, [*arguments, "--max-draft-tokens", "4"]).exit_code == 2
     too_long = CliRunner().invoke(main, [*arguments, "--prefill", "1000"])
     assert too_long.exit_code == 1 and "max_model_len" in too_long.stderr

@@ -163,13 +163,16 @@ class FakeSampler:
     fail_next: Exception | None = None
     calls: list[int] = field(default_factory=list)
 
-    def sample(self, logits, states):
-        assert len(logits) == len(states)
+    def sample(self, logits, states, rows=None):
+        assert len(logits) == len(states) or rows is not None
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error
-        raw = logits.copy()
-        logits[:] = np.nan  # it may be overwritten
+        if rows is None:
+            rows = range(len(logits))
+        assert len(set(rows)) == len(rows) == len(states)
+        raw = logits[list(rows)]
+        logits[list(rows)] = np.nan  # they may be overwritten
         keys = np.array(
             [((s.seed * 1009 + s.sequence_index) * 1_000_003 + s.output_len) & MASK for s in states],
             np.uint64,

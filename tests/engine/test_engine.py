@@ -19,8 +19,8 @@ class Script(FakeSampler):
         super().__init__()
         self.tokens = tokens
 
-    def sample(self, logits, states):
-        result = super().sample(logits, states)
+    def sample(self, logits, states, rows=None):
+        result = super().sample(logits, states, rows)
         result.token_ids[:] = [self.tokens[state.output_len] for state in states]
         return result
 

@@ -2,6 +2,7 @@
 
 import pytest
 from engine_fakes import make_engine, prompt, request, run
+from support.guesses import Guesses
 
 WINDOWS = [(None,), (None, 7), (5,), (None, 3, 16)]
 
@@ -92,6 +93,31 @@ def test_a_pool_that_is_too_small_for_all_changes_nothing(case, num_blocks, cach
     )
     assert same(run(engine, requests()), expected)
     assert engine.stats().peak_blocks <= num_blocks
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"block_size": 1}, {"max_num_batched_tokens": 9}, {"max_logits_rows": 5}], ids=str
+)
+@pytest.mark.parametrize("preempting", [False, True])
+def test_drafts_change_nothing(case, settings, preempting):
+    windows, expected = case
+    if preempting and "max_num_batched_tokens" in settings:
+        pytest.skip("a chunk smaller than what a resumed sequence computes again never ends")
+    engine = make_engine(windows, num_blocks=600 * len(windows), **settings)
+    engine.speculation = Guesses(lambda sequence: expected[sequence.request.request_id].tokens[sequence.index])
+    preempt = engine.scheduler.preempt_all if preempting else None
+    assert same(run(engine, requests(), each_step=preempt), expected)
+    stats = engine.stats()
+    assert preempting or 20 < stats.accepted_tokens < stats.drafted_tokens
+
+
+@pytest.mark.parametrize("num_blocks", [40, 55])
+def test_drafts_in_a_pool_that_is_too_small_for_all_change_nothing(case, num_blocks):
+    windows, expected = case
+    engine = make_engine(windows, num_blocks=num_blocks * len(windows), segment_blocks=7, max_num_batched_tokens=40)
+    engine.speculation = Guesses(lambda sequence: expected[sequence.request.request_id].tokens[sequence.index])
+    assert same(run(engine, requests()), expected)
+    assert engine.stats().accepted_tokens > 0
 
 
 def same(answers, expected):

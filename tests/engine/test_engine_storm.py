@@ -20,6 +20,7 @@ from engine_fakes import (
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from support.guesses import Guesses
 
 from octavo.beam_search_params import BeamSearchParams
 from octavo.engine.request import Request
@@ -48,8 +49,9 @@ class EngineMachine(RuleBasedStateMachine):
         budget=st.sampled_from([3, 16, 100]),
         caching=st.sampled_from([True, True, False]),
         weak_hash=st.booleans(),
+        drafting=st.booleans(),
     )
-    def start(self, windows, block_size, blocks, budget, caching, weak_hash):
+    def start(self, windows, block_size, blocks, budget, caching, weak_hash, drafting):
         self.windows, self.block_size = windows, block_size
         config = {"hash_function": lambda data: bytes([sum(data) % 16])} if weak_hash else {}
         self.engine = make_engine(
@@ -63,6 +65,8 @@ class EngineMachine(RuleBasedStateMachine):
             **config,
         )
         self.kinds, self.answers, self.disturbed = {}, {}, set()
+        if drafting:
+            self.engine.speculation = Guesses(lambda sequence: self.alone(sequence.request.request_id)[sequence.index])
 
     def make(self, name, kind):
         kind = dict(kind)
@@ -72,6 +76,11 @@ class EngineMachine(RuleBasedStateMachine):
             params = BeamSearchParams(width, kind["max_tokens"], stop_token_ids=[10, 20, 30, 40], ignore_eos=True)
             return Request(name, tokens, params, kind["cache_salt"])
         return request(name, tokens, seed=kind["max_tokens"], **kind)
+
+    def alone(self, name):
+        """{index: tokens} of a request by itself."""
+        kind = self.kinds[name]
+        return alone(self.windows, kind, lambda: self.make("x", kind))[0]
 
     @rule(kind=KINDS)
     def add(self, kind):
@@ -178,7 +187,7 @@ class NullExecutor:
 class NullSampler(FakeSampler):
     """The same token always."""
 
-    def sample(self, logits, states):
+    def sample(self, logits, states, rows=None):
         count = len(states)
         return SimpleNamespace(
             token_ids=np.full(count, 7, np.int32), logprobs=np.zeros(count, np.float32), tops=[None] * count

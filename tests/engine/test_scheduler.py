@@ -293,7 +293,7 @@ def test_token_ids_outside_the_vocabulary_are_refused():
 def test_a_plan_of_last_tokens_goes_on_until_requests_come_or_go():
     engine = make_engine(block_size=8)
     schedule, plans = engine.scheduler.schedule, []
-    engine.scheduler.schedule = lambda: plans.append(schedule()) or plans[-1]
+    engine.scheduler.schedule = lambda drafts: plans.append(schedule(drafts)) or plans[-1]
 
     def steps(number):
         for _ in range(number):

@@ -104,4 +104,4 @@ def test_no_more_than_the_vocabulary(make_sampler):
 def test_a_row_that_is_sampled_cannot_be_left_out():
     sampler = _native.BatchSampler(6, _native.ThreadTeam(1))
     with pytest.raises((TypeError, RuntimeError)):
-        sampler.sample(np.zeros((1, 6), np.float32), [None], np.zeros(1, np.int32))
+        sampler.sample(np.zeros((1, 6), np.float32), [None], None, np.zeros(1, np.int32))

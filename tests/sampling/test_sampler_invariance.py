@@ -117,6 +117,26 @@ def test_a_row_alone_equals_the_row_among_63_others(make_sampler):
         assert alone.logprobs[0] == together.logprobs[row]
 
 
+def test_some_rows_of_many_in_any_order(make_sampler):
+    logits, make_states = random_batch(np.random.default_rng(3), 40, 1000)
+    before = logits.copy()
+    sampler = make_sampler(1000)
+    together, states = sampler.sample(logits, make_states()), make_states()
+    rows = [31, 4, 5, 39, 0]
+    some = sampler.sample(before.copy(), [states[row] for row in rows], rows)
+    assert some.token_ids.tobytes() == together.token_ids[rows].tobytes()
+    assert some.logprobs.tobytes() == together.logprobs[rows].tobytes()
+    assert len(some.tops) == len(rows)
+    assert len(sampler.sample(before.copy(), [], []).token_ids) == 0
+
+
+@pytest.mark.parametrize("rows", [[0, 0], [0, 4], [-1, 1], [0]])
+def test_rows_that_are_not_there_or_come_twice_are_refused(rows):
+    logits, make_states = random_batch(np.random.default_rng(3), 4, 100)
+    with pytest.raises(ValueError, match="numbers"):
+        Sampler(100, use_native=True).sample(logits, make_states()[:2], rows)
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_neighbours_penalties_change_nothing(make_sampler, order):
     rng = np.random.default_rng(4)
