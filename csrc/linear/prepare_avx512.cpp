@@ -41,15 +41,44 @@ __m512i exchanged(__m512i first, __m512i second) {
   return _mm512_permutex2var_epi16(first, _mm512_load_si512(kOrder), second);
 }
 
-// Adds the 32 values of inputs [i, i + 32) to a row's norms.
-void add_norms(int64_t i, __m512i values, WideNorms& norms) {
-  const __m512i pairs = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_abs_epi16(values), _mm512_set1_epi16(1));
-  const __m256i quads = _mm256_hadd_epi32(_mm512_castsi512_si256(pairs), _mm512_extracti64x4_epi64(pairs, 1));
-  const __m128i halves = _mm_add_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
-  const __m128i sums = _mm_hadd_epi32(halves, halves);
-  norms.add(i, _mm_cvtsi128_si32(sums));
-  norms.add(i + 16, _mm_extract_epi32(sums, 1));
-}
+// The norms of a row, 256 inputs at a time: in each lane the largest sum that it has seen.
+class RowNorms {
+ public:
+  static constexpr int kVectors = 8;  // of 32 inputs
+
+  // |values| of 32 inputs, as sums of two.
+  static __m512i pairs(__m512i values) {
+    return _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_abs_epi16(values), _mm512_set1_epi16(1));
+  }
+  // Adds 256 inputs, which pairs() has summed.
+  void add(const __m512i (&p)[kVectors]) {
+    const __m512i quads[] = {halved(p[0], p[1]), halved(p[2], p[3]), halved(p[4], p[5]), halved(p[6], p[7])};
+    __m512i sums = halved(halved(quads[0], quads[1]), halved(quads[2], quads[3]));  // of 16 inputs each
+    keep(0, sums);
+    keep(1, sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB)));
+    keep(2, sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_BADC)));
+    keep(3, sums = _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, _MM_SHUFFLE(2, 3, 0, 1))));
+    keep(4, _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, _MM_SHUFFLE(1, 0, 3, 2))));
+  }
+  // As WideNorms::largest.
+  void write(uint8_t* to) const {
+    int32_t values[WideNorms::kCount];
+    for (int i = 0; i < WideNorms::kCount; ++i) values[i] = _mm512_reduce_max_epi32(largest_[i]);
+    std::memcpy(to, values, sizeof values);
+  }
+
+ private:
+  // The sums of neighbours among the 32 of both.
+  static __m512i halved(__m512i first, __m512i second) {
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_permutex2var_epi32(first, even, second),
+                            _mm512_permutex2var_epi32(first, odd, second));
+  }
+  void keep(int i, __m512i sums) { largest_[i] = _mm512_max_epi32(largest_[i], sums); }
+
+  __m512i largest_[WideNorms::kCount] = {};
+};
 
 }  // namespace
 
@@ -64,14 +93,18 @@ void prepare_wide_row_avx512(const float* x, int64_t k, int64_t row, int64_t row
   reinterpret_cast<float*>(prepared)[row] = scale.scale;
   const __m512 inverse = _mm512_set1_ps(scale.inverse);
   const bool zeros = scale.inverse == 0.0f;  // x may hold infinities: not to be multiplied
-  WideNorms norms;
-  for (int64_t i = 0; i < layout.kp; i += 32) {
-    const __m512i values = zeros ? _mm512_setzero_si512()
-                                 : exchanged(quantise16(x, i, k, inverse), quantise16(x, i + 16, k, inverse));
-    _mm512_storeu_si512(line(i), values);
-    add_norms(i, values, norms);
+  RowNorms norms;
+  for (int64_t i = 0; i < layout.kp;) {
+    __m512i pairs[RowNorms::kVectors] = {};
+    for (int v = 0; v < RowNorms::kVectors && i < layout.kp; ++v, i += 32) {
+      const __m512i values = zeros ? _mm512_setzero_si512()
+                                   : exchanged(quantise16(x, i, k, inverse), quantise16(x, i + 16, k, inverse));
+      _mm512_storeu_si512(line(i), values);
+      pairs[v] = RowNorms::pairs(values);
+    }
+    norms.add(pairs);
   }
-  std::memcpy(tile + 2 * layout.kp * layout.height + place * WideNorms::kBytes, norms.largest, sizeof norms.largest);
+  norms.write(tile + 2 * layout.kp * layout.height + place * WideNorms::kBytes);
 }
 
 void prepare_vector_row_avx512(const float* x, int64_t k, int64_t row, int64_t rows, uint8_t* prepared) {
