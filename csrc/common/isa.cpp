@@ -38,6 +38,13 @@ bool amx_permission() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtileData) == 0;
 }
 
+bool find_zen5() {
+  const Cpuid vendor = cpuid(0, 0), one = cpuid(1, 0);
+  constexpr uint32_t kAuth = 0x68747541, kEnti = 0x69746e65, kCamd = 0x444d4163;  // "AuthenticAMD"
+  const uint32_t family = (one.eax >> 8 & 15) + (one.eax >> 20 & 255);
+  return vendor.ebx == kAuth && vendor.edx == kEnti && vendor.ecx == kCamd && family == 0x1a;
+}
+
 bool has_avx2() {
   const Cpuid one = cpuid(1, 0), seven = cpuid(7, 0);
   return (enabled_state() & 0x6) == 0x6 && bit(one.ecx, 12) && bit(one.ecx, 29) && bit(seven.ebx, 5);
@@ -68,6 +75,11 @@ bool isa_supported(Isa isa) {
     case Isa::kAmx: return has_amx();
   }
   return false;
+}
+
+bool is_zen5() {
+  static const bool found = find_zen5();
+  return found;
 }
 
 Isa detect_isa() {

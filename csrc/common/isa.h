@@ -19,6 +19,9 @@ Isa detect_isa();
 // True when the machine (and the operating system) can run `isa`.
 bool isa_supported(Isa isa);
 
+// Whether this is an AMD Zen 5 (family 1Ah), whose memory likes to be asked in a way of its own.
+bool is_zen5();
+
 // "avx2", "avx512_vnni", "avx512_bf16", "amx" <-> Isa. parse_isa throws std::invalid_argument with the allowed names.
 const char* isa_name(Isa isa);
 Isa parse_isa(const std::string& name);

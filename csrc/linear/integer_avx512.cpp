@@ -77,8 +77,8 @@ inline __m512i load_scales(const uint8_t* scales) {
   return _mm512_or_si512(e, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), e), 16 + F::kBits - 1));
 }
 
-// The exact integer sums of a panel for Rows rows. Soon: how ReadAhead asks.
-template <class F, bool Soon, int Rows>
+// The exact integer sums of a panel for Rows rows.
+template <class F, Reading How, int Rows>
 inline void panel_sums(const uint8_t* panel, int64_t kp, const ReadAhead& ahead, const RowView* rows, Sums16* sums) {
   const int64_t groups = kp / F::kGroup, flush = F::kFlush / F::kGroup;
   const uint8_t* const all_scales = panel + F::scale_offset(kp);
@@ -87,12 +87,7 @@ inline void panel_sums(const uint8_t* panel, int64_t kp, const ReadAhead& ahead,
     for (int r = 0; r < Rows; ++r) total[r][0] = total[r][1] = _mm512_setzero_si512();
     const int64_t last = first + flush < groups ? first + flush : groups;
     for (int64_t g = first; g < last; ++g) {
-      if constexpr (Soon) {
-        ahead.soon<F>(panel, groups, g);
-      } else {
-        ahead.far<F>(panel, g);
-        ahead.near<F>(panel, g);
-      }
+      ahead.ask<F, How>(panel, groups, g);
       __m512i products[Rows][2];
       for (int r = 0; r < Rows; ++r)
         for (int p = 0; p < 2; ++p)
@@ -117,7 +112,7 @@ inline void panel_sums(const uint8_t* panel, int64_t kp, const ReadAhead& ahead,
   }
 }
 
-template <class F, bool Soon, int Rows>
+template <class F, Reading How, int Rows>
 void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
   const int64_t kp = padded_k(call.weight->k());
   const VectorRow layout(kp);
@@ -132,20 +127,20 @@ void panel_rows(const LinearCall& call, int64_t panel, int64_t row) {
     }
     sums[r].low = sums[r].high = _mm512_setzero_pd();
   }
-  panel_sums<F, Soon, Rows>(bytes, kp, ReadAhead(call), rows, sums);
+  panel_sums<F, How, Rows>(bytes, kp, ReadAhead(call), rows, sums);
   const __m512 unit_value = unit_values(bytes + F::row_scale_offset(kp));
   for (int r = 0; r < Rows; ++r) write_units16(call, count_units(sums[r]), unit_value, row + r, panel * kPanel);
 }
 
-template <class F, bool Soon>
+template <class F, Reading How>
 void all_panels(const LinearCall& call) {
   for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
     int64_t row = 0;
-    for (; row + 4 <= call.rows; row += 4) panel_rows<F, Soon, 4>(call, panel, row);
+    for (; row + 4 <= call.rows; row += 4) panel_rows<F, How, 4>(call, panel, row);
     switch (call.rows - row) {
-      case 1: panel_rows<F, Soon, 1>(call, panel, row); break;
-      case 2: panel_rows<F, Soon, 2>(call, panel, row); break;
-      case 3: panel_rows<F, Soon, 3>(call, panel, row); break;
+      case 1: panel_rows<F, How, 1>(call, panel, row); break;
+      case 2: panel_rows<F, How, 2>(call, panel, row); break;
+      case 3: panel_rows<F, How, 3>(call, panel, row); break;
       default: break;
     }
   }
@@ -156,10 +151,11 @@ void all_panels(const LinearCall& call) {
 void integer_linear_avx512(const LinearCall& call) {
   visit_int_format(call.weight->format(), [&](auto f) {
     using F = decltype(f);
-    if (ReadAhead::suffices_soon<F>(call))
-      all_panels<F, true>(call);
-    else
-      all_panels<F, false>(call);
+    switch (ReadAhead::reading<F>(call)) {
+      case Reading::kTwice: return all_panels<F, Reading::kTwice>(call);
+      case Reading::kSoon: return all_panels<F, Reading::kSoon>(call);
+      case Reading::kOnce: return all_panels<F, Reading::kOnce>(call);
+    }
   });
 }
 

@@ -116,6 +116,13 @@ inline int64_t integer_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k
 // rows, per 32 inputs, a 16 x 32 tile.
 inline int64_t bf16_tile_bytes(int64_t k) { return kTileRows * 2 * padded_k(k); }
 
+// How a machine is asked for the weights of few rows (ReadAhead).
+enum class Reading {
+  kTwice,  // from far ahead into the second cache, and from there into the first one
+  kSoon,   // only what comes soon, for its own prefetchers follow a stream so far that asking farther ahead disturbs them
+  kOnce,   // once, into the cache that suits the kernel
+};
+
 // One call of linear(): see there.
 struct LinearCall {
   const PackedWeight* weight;
@@ -127,7 +134,7 @@ struct LinearCall {
   int64_t panel_begin, panel_end;
   uint8_t* scratch;
   const uint8_t* next;
-  bool machine_reads_ahead;  // its own prefetchers follow a stream so far that asking farther ahead disturbs them: with AMX
+  Reading reading;
 };
 
 inline const uint8_t* NarrowRow::at(const LinearCall& call, int64_t row) const {

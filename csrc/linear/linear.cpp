@@ -52,8 +52,10 @@ int64_t scratch_bytes(Isa isa, InputKind kind, int64_t rows) {
 void linear(Isa isa, InputKind kind, const PackedWeight& weight, const void* prepared, int64_t rows, float* out,
             int64_t ldo, bool accumulate, int64_t panel_begin, int64_t panel_end, void* scratch, const uint8_t* next) {
   if (rows <= 0 || panel_begin >= panel_end) return;
+  // As measured: AMX machines have Intel's prefetchers.
+  const Reading reading = isa == Isa::kAmx ? Reading::kSoon : is_zen5() ? Reading::kOnce : Reading::kTwice;
   const LinearCall call{&weight,     static_cast<const uint8_t*>(prepared), rows, out, ldo, accumulate, panel_begin,
-                        panel_end,   static_cast<uint8_t*>(scratch),        next, isa == Isa::kAmx};
+                        panel_end,   static_cast<uint8_t*>(scratch),        next, reading};
   switch (kind) {
     case InputKind::kA8: return isa == Isa::kAvx2 ? byte_linear_avx2(call) : byte_linear_avx512(call);
     case InputKind::kA14:

@@ -2,8 +2,7 @@
 // asked for ahead of time goes on there, so that no linear begins cold and nothing is fetched in vain.
 //
 // Into the second cache from far ahead, for what waits for memory in the few miss buffers of the first one holds up the loads
-// behind it, and from there into the first one. But where the machine's own prefetchers read far ahead (LinearCall) and panels
-// are long enough for them, only what comes soon.
+// behind it, and from there into the first one. Kernels for few rows ask some machines in other ways (Reading).
 #pragma once
 
 #include <cstddef>
@@ -19,10 +18,24 @@ class ReadAhead {
   // For the weights of a call.
   explicit ReadAhead(const LinearCall& call) : end_(call.weight->panel(call.panel_end)), next_(call.next) {}
 
-  // Whether to ask only by soon().
+  // How to ask in a call of a kernel for few rows: soon() is for panels that are long enough for the machine's prefetchers.
   template <class F>
-  static bool suffices_soon(const LinearCall& call) {
-    return call.machine_reads_ahead && F::scale_offset(padded_k(call.weight->k())) >= kLongCodes;
+  static Reading reading(const LinearCall& call) {
+    const bool longer = F::scale_offset(padded_k(call.weight->k())) >= kLongCodes;
+    return call.reading == Reading::kSoon && !longer ? Reading::kTwice : call.reading;
+  }
+
+  // Called once for each of a panel's `groups` by a kernel for few rows.
+  template <class F, Reading R>
+  inline void ask(const uint8_t* panel, int64_t groups, int64_t group) const {
+    if constexpr (R == Reading::kSoon) {
+      soon<F>(panel, groups, group);
+    } else if constexpr (R == Reading::kOnce) {
+      once<F>(panel, group);
+    } else {
+      far<F>(panel, group);
+      near<F>(panel, group);
+    }
   }
 
   // Called once for each of a panel's `groups`, asks for the codes and scales of later ones into the first cache: here or in the
@@ -38,6 +51,15 @@ class ReadAhead {
     for (int line = 0; line < F::kCodeBytes; line += 64) prefetch_near(codes + line);
     if (group * F::kScaleBytes % 64 == 0)  // the first of a line
       prefetch_near(at(group + kSoonScales / F::kScaleBytes, F::kScaleBytes) + F::scale_offset(groups * F::kGroup));
+  }
+
+  // Called once for each group that is read, asks for as many bytes: 4- and 6-bit weights, whose codes take time to unpack, into
+  // the second cache, 8-bit ones into the first.
+  template <class F>
+  inline void once(const uint8_t* panel, int64_t group) const {
+    const uint8_t* const from = after(panel + group * F::kGroupBytes, F::kBits == 8 ? kOnceNear : kOnceFar);
+    for (int line = 0; line < F::kGroupBytes; line += 64)
+      F::kBits == 8 ? prefetch_near(from + line) : prefetch_far(from + line);
   }
 
   // What is read `distance` bytes after `from`, of this linear or the next; `from` itself where nothing is known to come.
@@ -63,6 +85,7 @@ class ReadAhead {
 
  private:
   static constexpr ptrdiff_t kFar = 64 << 10, kNear = 4 << 10, kSoonCodes = 2 << 10, kSoonScales = 1 << 10;
+  static constexpr ptrdiff_t kOnceFar = 32 << 10, kOnceNear = 16 << 10;
   static constexpr int64_t kLongCodes = 16 << 10;
   const uint8_t *end_, *next_;
 };

@@ -40,7 +40,7 @@ class Scheduler:
     # ---- one step ----
 
     def schedule(self, drafts: Drafts = NO_DRAFTS) -> StepPlan:
-        """Plans a step, with drafts where there is room for them at once.
+        """Plans a step, with drafts of planned sequences where there is room for them.
 
         There is no prefill and no decode: every sequence's num_computed_tokens chases its tokens, and a step
         is a budget of tokens shared out. Running requests come first, the oldest before the others, each as
@@ -55,10 +55,12 @@ class Scheduler:
         preemptions, running = self.num_preemptions, len(self.running)
         position = 0
         while position < len(self.running) and plan.tokens_left:
-            self._advance(self.running[position], plan, may_preempt=True, drafts=drafts)
+            self._advance(self.running[position], plan, may_preempt=True)
             position += 1
         if self.num_preemptions == preemptions:
             self._admit(plan)
+            if drafts:
+                self._add_drafts(plan, drafts)
             if plan.only_last_tokens and len(self.running) == running:
                 self._plan = plan
         return plan
@@ -80,7 +82,7 @@ class Scheduler:
         plan.calendar.advance()
         return True
 
-    def _advance(self, request: Request, plan: StepPlan, may_preempt: bool, drafts: Drafts = NO_DRAFTS) -> None:
+    def _advance(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
         """Plans the next tokens of a running request's sequences."""
         before = len(plan.sequences)
         if request.beam_search is not None:
@@ -100,18 +102,24 @@ class Scheduler:
                     plan.cut(before)
                 return None
             plan.add(sequence, count)
-            if sequence in drafts:
-                self._add_draft(sequence, plan, drafts[sequence])
             if request.pending:
                 self._fork_resumed(request, sequence, end)
         return None
 
-    def _add_draft(self, sequence: Sequence, plan: StepPlan, draft: list[int]) -> None:
-        """Plans a draft for the sequence that was added last, if there are blocks for it: nobody is preempted."""
-        draft = plan.fitting(draft)
-        end = len(sequence.token_ids) + len(draft)
-        if draft and (end <= sequence.writable_end or self.manager.reserve(sequence, end)):
-            plan.add_draft(draft)
+    def _add_drafts(self, plan: StepPlan, drafts: Drafts) -> None:
+        """Plans drafts behind planned last tokens, with what is left of budgets and blocks that nobody waits for."""
+        size, groups = self.manager.block_size, len(self.manager.windows)
+        spare = self.manager.pool.num_available - sum(map(self._promised_to, self.running))
+        for place, sequence in enumerate(plan.sequences):
+            draft = plan.fitting(drafts.get(sequence, []))
+            if not draft:
+                continue
+            end = len(sequence.token_ids) + len(draft)
+            if end > sequence.writable_end:
+                spare -= groups * -(-(end - sequence.writable_end) // size)
+                if spare < 0 or not self.manager.reserve(sequence, end):
+                    return
+            plan.add_draft(place, draft)
 
     def _advance_beams(self, request: Request, plan: StepPlan, may_preempt: bool) -> None:
         """Plans the next tokens of several beams. They choose together: all compute their last token in one step, or

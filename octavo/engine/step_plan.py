@@ -68,10 +68,10 @@ class StepPlan:
         if count != 1 or request.pending:
             self.only_last_tokens = False
 
-    def add_draft(self, draft: list[int]) -> None:
-        """Plans a draft behind the last token of the sequence that was added last."""
-        self.drafts[self.sequences[-1]] = draft
-        self.counts[-1] += len(draft)
+    def add_draft(self, place: int, draft: list[int]) -> None:
+        """Plans a draft behind the last token of an entry."""
+        self.drafts[self.sequences[place]] = draft
+        self.counts[place] += len(draft)
         self.tokens_left -= len(draft)
         self.rows_left -= len(draft)
         self.only_last_tokens = False
@@ -79,8 +79,6 @@ class StepPlan:
     def cut(self, length: int) -> None:
         """Takes back all but the first `length` entries. Rows stay spent: this step asks for a few less."""
         self.tokens_left += sum(self.counts[length:])
-        for sequence in self.sequences[length:]:
-            self.drafts.pop(sequence, None)
         del self.sequences[length:], self.counts[length:]
 
     def hold_back(self, first: int) -> None:

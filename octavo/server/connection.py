@@ -21,6 +21,8 @@ _MOST_AHEAD = 65_536
 """Bytes of further requests that a connection may send before its answer is complete; then it is not read"""
 MAX_HEAD_BYTES = 32_768
 _MAY_ANSWER = (h11.IDLE, h11.SEND_RESPONSE)
+_LINGER_SECONDS = 1.0
+"""How long a refused client may still send: closed with bytes unread, a connection is reset and the answer lost"""
 
 
 class Connection(H11Protocol):
@@ -39,6 +41,7 @@ class Connection(H11Protocol):
         self._count = count
         self._timer: asyncio.TimerHandle | None = None
         self._ahead = 0
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -54,7 +57,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing() or self.conn.their_state is h11.MUST_CLOSE:
+        if self._refused or self.transport.is_closing() or self.conn.their_state is h11.MUST_CLOSE:
             return  # what comes after the last request is nobody's
         if self._timer is None and self.conn.their_state is h11.IDLE:
             self._expect(self._options.head_seconds)
@@ -64,7 +67,7 @@ class Connection(H11Protocol):
             # h11 bounds heads that are incomplete, not those that come in one large piece.
             super().data_received(data[: MAX_HEAD_BYTES + 1])
             data = data[MAX_HEAD_BYTES + 1 :]
-            if self.transport.is_closing():
+            if self._refused or self.transport.is_closing():
                 return
         super().data_received(data)
         if self._timer is not None and self.conn.their_state is not h11.IDLE and not self._wants_nothing():
@@ -135,6 +138,11 @@ class Connection(H11Protocol):
                 ("connection", "close"),
             ]
             events = (h11.Response(status_code=error.status, headers=headers), h11.Data(data=body), h11.EndOfMessage())
-            for event in events:
-                self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        self._refused = True
+        if what == "malformed" and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._relax()
+            self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+        else:
+            self.transport.close()

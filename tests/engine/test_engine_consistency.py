@@ -108,7 +108,7 @@ def test_drafts_change_nothing(case, settings, preempting):
     preempt = engine.scheduler.preempt_all if preempting else None
     assert same(run(engine, requests(), each_step=preempt), expected)
     stats = engine.stats()
-    assert preempting or 20 < stats.accepted_tokens < stats.drafted_tokens
+    assert preempting or 10 < stats.accepted_tokens < stats.drafted_tokens
 
 
 @pytest.mark.parametrize("num_blocks", [40, 55])

@@ -233,6 +233,25 @@ def test_what_is_not_http_is_refused(server: Running, data: bytes) -> None:
     assert set(json.loads(answer.split(b"\r\n\r\n")[1])["error"]) == {"message", "type", "param", "code"}
 
 
+def test_a_refused_client_may_go_on_sending_for_a_moment(server: Running) -> None:
+    """Else its connection would be reset, and the answer with it."""
+    connection = connect(server, b"hello\r\n\r\n")
+    time.sleep(0.1)
+    for _ in range(10):
+        connection.sendall(b"x" * 100_000)
+    assert statuses(read_to_the_end(connection)) == [400]
+
+
+def test_a_refused_client_that_does_not_leave_is_cut(server: Running) -> None:
+    connection, started = connect(server, b"hello\r\n\r\n"), time.monotonic()
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
+        while time.monotonic() - started < 8:
+            connection.sendall(b"x")
+            time.sleep(0.02)
+    assert time.monotonic() - started < 5
+    connection.close()
+
+
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
