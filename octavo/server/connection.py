@@ -70,6 +70,8 @@ class Connection(H11Protocol):
             if self._refused or self.transport.is_closing():
                 return
         super().data_received(data)
+        if self._refused:
+            return
         if self._timer is not None and self.conn.their_state is not h11.IDLE and not self._wants_nothing():
             self._relax()
         if self.conn.their_state is h11.DONE and self._ahead <= _MOST_AHEAD:
