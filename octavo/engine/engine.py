@@ -25,7 +25,7 @@ from octavo.engine.request_limits import check_request, longest_sequence
 from octavo.engine.sampling_interface import NewState, SampledTokens, Sampler
 from octavo.engine.scheduler import Scheduler
 from octavo.engine.sequence_update import NO_TOKEN, SequenceUpdate, TokenLogprob, token_logprob
-from octavo.engine.speculation import Speculation
+from octavo.engine.speculation import new_speculation
 from octavo.engine.stats import EngineStats
 from octavo.engine.step_builder import BuiltStep, Drafted, PromptRows, StepBuilder
 from octavo.engine.step_plan import NO_DRAFTS, StepPlan
@@ -73,7 +73,7 @@ class Engine:
         self.scheduler = Scheduler(
             self.manager, config.max_num_seqs, config.max_num_batched_tokens, config.max_logits_rows
         )
-        self.speculation = Speculation(config.max_draft_tokens) if config.max_draft_tokens else None
+        self.speculation = new_speculation(config.max_draft_tokens, program.vocab_size)
         self._builder = StepBuilder(self.manager)
         self._vocab_size = program.vocab_size
         self._eos = tuple(sorted(set(eos_token_ids)))

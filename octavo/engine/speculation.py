@@ -16,6 +16,9 @@ from octavo.engine.step_plan import NO_DRAFTS, Drafts, StepPlan
 MARGIN = 0.05
 """What a token must be likelier than its row costs"""
 
+LOGITS_BYTES = 3 * 2**20
+"""Memory for the rows of logits of all drafts of a step; those of one sequence have it in any case"""
+
 SEQUENCES_PER_PAUSE = 4
 """Where no draft is worth its rows, whether any is gets asked again after a step for so many sequences"""
 
@@ -23,8 +26,9 @@ SEQUENCES_PER_PAUSE = 4
 class Speculation:
     """Drafts for the sequences of one engine, as long as they pay."""
 
-    def __init__(self, max_draft_tokens: int, costs: StepCosts | None = None) -> None:
+    def __init__(self, max_draft_tokens: int, vocab_size: int, costs: StepCosts | None = None) -> None:
         self._most = max_draft_tokens
+        self._most_rows = max(max_draft_tokens, LOGITS_BYTES // (4 * vocab_size))
         self._costs = costs or StepCosts()
         self._pause = 0
         self.drafted_tokens = 0
@@ -43,24 +47,37 @@ class Speculation:
             if len(sequence.token_ids) - sequence.num_computed_tokens == 1
         ]
         least = self._costs.row_cost(len(sequences)) + MARGIN
-        drafts = {}
-        if least < 1.0:
-            for sequence in sequences:
-                draft = self._draft(sequence, least)
-                if draft:
-                    drafts[sequence] = draft
+        drafts = self._most_confident(sequences, least) if least < 1.0 else {}
         if not drafts:
             self._pause = len(sequences) // SEQUENCES_PER_PAUSE
         return drafts
 
-    def _draft(self, sequence: Sequence, least_confidence: float) -> list[int]:
-        token_ids = sequence.token_ids
+    def _most_confident(self, sequences: list[Sequence], least: float) -> dict[Sequence, list[int]]:
+        """Drafts of tokens that are at least so likely, the surest sequences first, until there are rows enough."""
+        drafts = {}
+        confidences = [(self._confidence(sequence), place) for place, sequence in enumerate(sequences)]
+        rows_left = self._most_rows
+        for confidence, place in sorted(confidences, reverse=True):
+            if confidence < least or not rows_left:
+                break
+            sequence = sequences[place]
+            # All drafted tokens and the one after them may turn out right, and its KV is not wanted.
+            room = sequence.max_len - len(sequence.token_ids) - 1
+            draft = self._draft(sequence, min(self._most, room, rows_left), least)
+            if draft:
+                drafts[sequence] = draft
+                rows_left -= len(draft)
+        return drafts
+
+    def _confidence(self, sequence: Sequence) -> float:
         if sequence.lookup is None:
-            sequence.lookup = NgramLookup(token_ids)
-        sequence.lookup.extend(token_ids)
-        # All drafted tokens and the one after them may turn out right, and its KV is not wanted.
-        most = min(self._most, sequence.max_len - len(token_ids) - 1)
-        return sequence.lookup.draft(token_ids, most, least_confidence)
+            sequence.lookup = NgramLookup(sequence.token_ids)
+        sequence.lookup.extend(sequence.token_ids)
+        return sequence.lookup.confidence
+
+    def _draft(self, sequence: Sequence, most: int, least_confidence: float) -> list[int]:
+        assert sequence.lookup is not None
+        return sequence.lookup.draft(sequence.token_ids, most, least_confidence)
 
     def learn(self, plan: StepPlan, seconds: float) -> None:
         """What a step took, with all that drafts cost it."""
@@ -68,3 +85,8 @@ class Speculation:
         self.drafted_tokens += further
         if sum(plan.counts) == len(plan.sequences) + further:
             self._costs.record(len(plan.sequences), further, seconds)
+
+
+def new_speculation(max_draft_tokens: int, vocab_size: int) -> Speculation | None:
+    """None where there are to be no drafts."""
+    return Speculation(max_draft_tokens, vocab_size) if max_draft_tokens else None

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from engine_fakes import FakeExecutor, FakeSampler, collect, make_engine, prompt, request, run
+from engine_fakes import VOCAB, FakeExecutor, FakeSampler, collect, make_engine, prompt, request, run
 from support.guesses import FreeRows, Guesses
 
 from octavo.beam_search_params import BeamSearchParams
 from octavo.engine.request import Request
-from octavo.engine.speculation import Speculation
+from octavo.engine.speculation import LOGITS_BYTES, Speculation
 from octavo.engine.step_costs import StepCosts
 
 
@@ -27,10 +27,10 @@ class Dear(StepCosts):
         return 1.0
 
 
-def circling(costs=None, **config):
+def circling(costs=None, vocab_size=VOCAB, **config):
     """An engine whose sequences repeat themselves."""
     engine = make_engine(sampler=Circle(), max_draft_tokens=8, **config)
-    engine.speculation = Speculation(8, costs or FreeRows())
+    engine.speculation = Speculation(8, vocab_size, costs or FreeRows())
     return engine
 
 
@@ -96,6 +96,17 @@ def test_drafts_take_no_budget_that_is_not_there():
         assert max(step.num_tokens for step in engine.executor.steps) <= budget
         assert max(len(step.logits_rows) for step in engine.executor.steps) <= rows
         assert engine.stats().accepted_tokens > 0
+
+
+def test_drafts_have_so_many_rows_of_logits_and_the_surest_sequences_get_them():
+    engine = circling(vocab_size=LOGITS_BYTES // 4 // 11)  # 11 rows
+    engine.executor.keep_steps = True
+    run(engine, [request(str(i), prompt(i, 2), max_tokens=60) for i in range(6)])
+    assert 6 + 8 < max(len(step.logits_rows) for step in engine.executor.steps) <= 6 + 11
+    large = circling(vocab_size=10**9)
+    large.executor.keep_steps = True
+    run(large, [request(str(i), prompt(i, 2), max_tokens=60) for i in range(6)])
+    assert max(len(step.logits_rows) for step in large.executor.steps) == 6 + 8, "one sequence's draft at least"
 
 
 def test_nobody_is_preempted_for_a_draft():

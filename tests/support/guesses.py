@@ -17,14 +17,17 @@ class Guesses(Speculation):
     """answer_of(sequence): the output tokens that it will have; of a draft none, some or all are these."""
 
     def __init__(self, answer_of, most=5):
-        super().__init__(most, FreeRows())
+        super().__init__(most, 1000, FreeRows())
         self._answer_of = answer_of
         self._random = random.Random(0)
 
-    def _draft(self, sequence, least_confidence):
+    def _confidence(self, sequence):
+        return 1.0
+
+    def _draft(self, sequence, most, least_confidence):
         known = sequence.num_output_tokens
-        draft = self._answer_of(sequence)[known : known + self._random.randint(0, self._most)]
+        draft = self._answer_of(sequence)[known : known + self._random.randint(0, max(0, most))]
         if draft and self._random.random() < 0.5:
             place = self._random.randrange(len(draft))
             draft[place] = draft[place] - 1 if draft[place] else 1
-        return draft[: max(0, sequence.max_len - len(sequence.token_ids) - 1)]
+        return draft
