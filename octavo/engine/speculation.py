@@ -13,8 +13,8 @@ from octavo.engine.request import Request, Sequence
 from octavo.engine.step_costs import StepCosts
 from octavo.engine.step_plan import NO_DRAFTS, Drafts, StepPlan
 
-MARGIN = 0.05
-"""What a token must be likelier than its row costs"""
+CAUTION, MARGIN = 1.25, 0.05
+"""A drafted token must be so many times as likely as its row costs, and so much more: the step after is planned anew"""
 
 LOGITS_BYTES = 3 * 2**20
 """Memory for the rows of logits of all drafts of a step; those of one sequence have it in any case"""
@@ -46,7 +46,7 @@ class Speculation:
             for sequence in request.active
             if len(sequence.token_ids) - sequence.num_computed_tokens == 1
         ]
-        least = self._costs.row_cost(len(sequences)) + MARGIN
+        least = CAUTION * self._costs.row_cost(len(sequences)) + MARGIN
         drafts = self._most_confident(sequences, least) if least < 1.0 else {}
         if not drafts:
             self._pause = len(sequences) // SEQUENCES_PER_PAUSE

@@ -57,9 +57,18 @@ def test_a_step_that_was_held_up_changes_little():
 def test_what_is_not_tried_any_more_is_tried_again_some_day():
     costs = learnt(16, 1.0, 0.1)
     assert costs.row_cost(16) > 1.0
-    for _ in range(300):
+    for _ in range(5000):
         costs.record(16, 0, 1.0)
     assert costs.row_cost(16) < 0.3
+
+
+def test_a_few_steps_with_further_rows_among_many_without_are_enough():
+    costs = StepCosts()
+    for _ in range(200):
+        for _ in range(15):
+            costs.record(4, 0, 1.0)
+        costs.record(4, 1, 1.2)
+    assert costs.row_cost(4) == pytest.approx(0.8, abs=0.1)
 
 
 def test_now_and_then_a_step_without_further_rows_is_wanted():
