@@ -14,7 +14,8 @@ from octavo.bench.beams import measure_beams
 def test_rows_are_side_by_side(tmp_path: Path) -> None:
     model = str(make_small_model(tmp_path / "model"))
     rounds: list[str] = []
-    with LLM(model, block_size=8, kv_cache_memory="256KiB", threads=1, enable_prefix_caching=False) as llm:
+    settings = {"block_size": 8, "threads": 1, "enable_prefix_caching": False, "max_draft_tokens": 0}
+    with LLM(model, kv_cache_memory="256KiB", **settings) as llm:
         rows = measure_beams(llm, width=3, input_len=12, output_len=10, repeat=3, say=rounds.append)
         assert llm.stats().referenced_blocks == 0
     assert rounds == ["warm-up", "round 1 of 3", "round 2 of 3", "round 3 of 3"]

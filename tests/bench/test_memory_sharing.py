@@ -40,7 +40,8 @@ def test_system_prompt_is_computed_and_kept_once(tmp_path: Path) -> None:
     path = str(make_small_model(tmp_path / "model"))
 
     def make_llm(caching: bool) -> LLM:
-        return LLM(path, executor="reference", block_size=4, kv_cache_memory="1MiB", enable_prefix_caching=caching)
+        settings = {"executor": "reference", "block_size": 4, "max_draft_tokens": 0}
+        return LLM(path, kv_cache_memory="1MiB", enable_prefix_caching=caching, **settings)
 
     off, cold, warm = measure_system_prompt(make_llm, requests=6, system_prompt=40, question=5, output=3)
     assert [row["prefix_cache"] for row in (off, cold, warm)] == ["off", "cold", "warm"]

@@ -20,7 +20,9 @@ SEEDED: dict[str, Any] = {"prompt": "hello", "n": 4, "seed": 11, "temperature": 
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Native kernels: the same bytes whatever is shared."""
     model = make_small_model(tmp_path_factory.mktemp("model"))
-    with running(AsyncLLM(str(model), kv_cache_memory="256KiB", block_size=BLOCK, threads=1)) as server:
+    with running(
+        AsyncLLM(str(model), kv_cache_memory="256KiB", block_size=BLOCK, threads=1, max_draft_tokens=0)
+    ) as server:
         yield server
 
 
