@@ -202,10 +202,10 @@ void bind_sampling(nb::module_& m) {
   nb::class_<octavo::BatchSampler>(m, "BatchSampler")
       .def("__init__", &make_sampler, nb::arg("vocab_size"), nb::arg("threads"), nb::arg("instruction_set") = "",
            nb::keep_alive<1, 3>())  // the sampler keeps the threads
-      .def("sample", &sample, nb::arg("logits"), nb::arg("rows"), nb::arg("numbers").none(),
-           nb::arg("token_ids"))
+      .def("sample", &sample, nb::arg("logits"), nb::arg("rows"), nb::arg("numbers").none(), nb::arg("token_ids"))
       .def("sample_with_logprobs", &sample_with_logprobs, nb::arg("logits"), nb::arg("rows"),
-           nb::arg("numbers").none(), nb::arg("token_ids"), nb::arg("logprobs"), nb::arg("ranks"), nb::arg("top_ids"), nb::arg("top_logprobs"))
+           nb::arg("numbers").none(), nb::arg("token_ids"), nb::arg("logprobs"), nb::arg("ranks"), nb::arg("top_ids"),
+           nb::arg("top_logprobs"))
       .def("score", &score, nb::arg("logits"), nb::arg("token_ids"), nb::arg("logprobs"), nb::arg("ranks"),
            nb::arg("top_ids"), nb::arg("top_logprobs"))
       .def("continuations", &continuations, nb::arg("logits"), nb::arg("rows"), nb::arg("top_ids"),

@@ -236,11 +236,11 @@ class Engine:
         """Samples from the rows of drafts, one after the other, as long as the token before was the drafted one."""
         assert self.speculation is not None
         for depth in itertools.count():
-            for entry in drafted:
-                if entry.is_right(depth):
-                    self.speculation.accepted_tokens += 1
-                    self._advance(entry.sequence, 1, updates)
             drafted = [entry for entry in drafted if entry.is_right(depth)]
+            self.speculation.accepted_tokens += len(drafted)
+            for entry in drafted:
+                self._advance(entry.sequence, 1, updates)
+            drafted = [entry for entry in drafted if not entry.sequence.finished]  # sealing may have failed
             if not drafted:
                 return
             sequences = [entry.sequence for entry in drafted]
